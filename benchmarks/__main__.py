@@ -19,9 +19,9 @@ from benchmarks.targets import TARGETS, describe_should
 
 RESULTS = Path(__file__).parent / "results"
 LATEST = RESULTS / "latest.json"
-SHOWN = [LATEST, RESULTS / "payload.json", RESULTS / "processes.json"]  # in the README
-README = environments.REPOSITORY / "README.md"
+SHOWN = [LATEST, RESULTS / "payload.json", RESULTS / "processes.json"]  # in the pages
 PLOT = "docs/benchmarks.png"
+TABLES = "docs/benchmarks.md"
 
 
 progress = Progress()
@@ -68,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
     _add_outputs(show)
     show.set_defaults(act=lambda options: present(results.load(options.result), options))
     update = commands.add_parser(
-        "update-readme", help="rewrite the README's block from stored results"
+        "update-readme", help=f"rewrite the blocks of README.md and {TABLES} from stored results"
     )
     update.add_argument(
         "results",
@@ -77,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
         default=SHOWN,
         help=f"default: {', '.join(path.name for path in SHOWN)} of benchmarks/results",
     )
-    update.add_argument("--readme", type=Path, default=README)
+    update.add_argument("--root", type=Path, default=environments.REPOSITORY)
     update.set_defaults(act=update_readme)
     return top
 
@@ -261,12 +261,20 @@ def present(measured: results.Report, options: argparse.Namespace) -> int:
 
 
 def update_readme(options: argparse.Namespace) -> int:
-    readme: Path = options.readme
-    image = PLOT if (readme.parent / PLOT).is_file() else None
-    first, *others = map(results.load, options.results)
-    tables = [report.markdown(first, image), *map(report.markdown, others)]
-    text = readme.read_text(encoding="utf-8")
-    readme.write_text(report.update_block(text, "\n\n".join(tables)), encoding="utf-8")
+    root: Path = options.root
+    first, *others = reports = [results.load(path) for path in options.results]
+    blocks = {
+        root / "README.md": report.summary(reports, PLOT),
+        root / TABLES: "\n\n".join(
+            [report.markdown(first, Path(PLOT).name), *map(report.markdown, others)]
+        ),
+    }
+    texts = {
+        page: report.update_block(page.read_text(encoding="utf-8"), block)
+        for page, block in blocks.items()
+    }
+    for page, text in texts.items():
+        page.write_text(text, encoding="utf-8")
     return 0
 
 

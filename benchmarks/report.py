@@ -1,9 +1,8 @@
-"""A report as text: the terminal's table, the README's markdown, and the block of the README that
-holds it.
-"""
+"""A report as text: the terminal's table, the markdown of the pages, and the blocks that hold it."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Collection, Sequence
 
 from benchmarks.catalog import FLOOR_WORKLOAD
@@ -71,7 +70,7 @@ def align(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
 
 
 def markdown(report: Report, image: str | None = None) -> str:
-    """The table for the README. `image` is the path of the plot, as the README sees it."""
+    """The table for a page. `image` is the path of the plot, as the page sees it."""
     names = short_names(report)
     header = ["workload", "unit", *names, "ratio", "must", "should", "verdict"]
     lines = [f"![{' against '.join(names)}]({image})", ""] if image else []
@@ -86,6 +85,17 @@ def markdown(report: Report, image: str | None = None) -> str:
     ]
     failures = [f"- {failure}" for failure in _failures(report)]
     return "\n".join([*lines, *(["", *failures] if failures else [])])
+
+
+def summary(reports: Sequence[Report], image: str) -> str:
+    """The plot, and how many times better the rows of all reports are, in a line."""
+    names = short_names(reports[0])
+    ratios = [row.ratio for each in reports for row in each.rows if row.ratio is not None]
+    ahead = sum(ratio > 1 for ratio in ratios)
+    won = f"Ahead in {ahead} of {len(ratios)} rows, by {times(min(ratios))} to {times(max(ratios))}"
+    median = f"median {times(statistics.median(ratios))}"
+    plot = f"![{' against '.join(names)}]({image})"
+    return f"{plot}\n\n{won}, {median}. {machine_line(reports[0])}"
 
 
 def update_block(text: str, block: str, begin: str = BEGIN, end: str = END) -> str:

@@ -5,7 +5,6 @@ Tests below `procs/` and `slow/` use processes: each of them ends with a leak ch
 
 from __future__ import annotations
 
-import functools
 import gc
 import os
 import shutil
@@ -15,7 +14,8 @@ import sys
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,10 +27,11 @@ from gate import choice, second_try, shuffle
 HERE = Path(__file__).parent
 PROCESS_TIERS = ("procs", "slow", "faults", "fuzz")
 PROCESSES, LOCAL = "processes", "local"  # what `spawn` starts procs as
+MESHES = ("far_hosts", "spawn")  # fixtures that give either
 # Fixtures that start processes: a test that asks for one of them besides `spawn` has its procs as
 # processes, too.
 OF_PROCESSES = frozenset(
-    ("_booted", "cluster", "home", "kubernetes", "mesh", "pair", "slurm", "spawn_far", "ssh")
+    ("_booted", "cluster", "home", "kubernetes", "pair_of_processes", "slurm", "ssh")
 )
 
 # How long an example takes says more about who else uses the machine than about the code. Examples
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from helpers.slurm import Slurm
     from helpers.ssh import Ssh
     from helpers.workers import Cluster
-    from monarch.actor import ProcMesh
+    from monarch.actor import HostMesh, ProcMesh
 
 
 class Spawn(Protocol):
@@ -108,7 +109,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     promised = is_promised(item.nodeid)  # which is held on processes
     if promised or item.get_closest_marker("both"):
         kinds = [PROCESSES, LOCAL] if promised or _runs_everything(item.config) else [LOCAL]
-        metafunc.parametrize("spawn", kinds, indirect=True)
+        metafunc.parametrize(_meshes_of(item)[0], kinds, indirect=True)
 
 
 def _runs_everything(config: pytest.Config) -> bool:
@@ -120,9 +121,11 @@ def _may_be_local(item: pytest.Function) -> bool:
     mark = item.get_closest_marker("processes")
     if mark is not None and not (mark.args and isinstance(mark.args[0], str) and mark.args[0]):
         raise pytest.UsageError(f"{item.nodeid}: the mark `processes` takes the reason: why")
-    return (
-        mark is None and "spawn" in item.fixturenames and OF_PROCESSES.isdisjoint(item.fixturenames)
-    )
+    return mark is None and bool(_meshes_of(item)) and OF_PROCESSES.isdisjoint(item.fixturenames)
+
+
+def _meshes_of(item: pytest.Function) -> list[str]:
+    return [name for name in MESHES if name in item.fixturenames]
 
 
 def _on_processes(item: pytest.Item) -> bool:
@@ -133,7 +136,7 @@ def _on_processes(item: pytest.Item) -> bool:
     if not isinstance(item, pytest.Function) or not _may_be_local(item):
         return True
     call = getattr(item, "callspec", None)
-    return call is not None and call.params.get("spawn") == PROCESSES
+    return call is not None and call.params.get(_meshes_of(item)[0]) == PROCESSES
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -153,7 +156,7 @@ def _turn(item: pytest.Item) -> int:
     if not _on_processes(item):
         return 3
     # once a host has imported torch, each of its procs costs more
-    return 2 if _mentions_torch(item.path) else 1
+    return 2 if _with_torch(item) else 1
 
 
 _patch = pytest.MonkeyPatch()
@@ -165,7 +168,7 @@ _silent = False  # whether the I/O thread of this process has stopped to answer
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Procs start with torch if the client has it, and here it has: all files are imported before
     the first test. Each host would import it, for over a second, also for tests that have nothing
-    to do with it.
+    to do with it. So the mark `torch` says which do.
     """
     if _silent:  # each test that is left would run into its time limit
         if hasattr(item.config, "workerinput"):
@@ -173,7 +176,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.exit("the I/O thread of this process does not answer", returncode=70)
     _freeze_modules(item.path)
     _patch.undo()
-    if _on_processes(item) and not _mentions_torch(item.path):
+    if _on_processes(item) and not _with_torch(item):
         _patch.setattr("monarch._core.mesh.launch._preload", _preload_without_torch)
 
 
@@ -188,16 +191,14 @@ def _freeze_modules(path: Path) -> None:
         gc.freeze()
 
 
-@functools.cache
-def _mentions_torch(path: Path) -> bool:
-    source = path.read_text()
-    return "torch" in source or "rdma" in source
+def _with_torch(item: pytest.Item) -> bool:
+    return item.get_closest_marker("torch") is not None
 
 
 def _preload_without_torch() -> tuple[str, ...]:
     from monarch import config
 
-    return ("monarch.actor", *config.value("preload"))
+    return ("monarch.actor", *config.value("preload"), "helpers.without_torch")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -313,6 +314,8 @@ def _process_test(request: pytest.FixtureRequest) -> Iterator[None]:
             yield
         return
     request.getfixturevalue("_booted")
+    if "far_hosts" in request.fixturenames:
+        request.getfixturevalue("cluster")  # which is there for the whole file
     from helpers.leaks import take_snapshot, wait_settled
 
     asked_for_faults = "faults" in request.fixturenames
@@ -340,26 +343,31 @@ def _in_process_test(request: pytest.FixtureRequest) -> Iterator[None]:
         assert len(hook) == 0, f"faults that the test did not expect:\n{hook.reports()}"
 
 
+def _spawning(host: Callable[[], HostMesh], stops: bool) -> Iterator[Spawn]:
+    spawned: list[ProcMesh] = []
+
+    def spawn_procs(per_host: int | Mapping[str, int] = 1, **options: Any) -> ProcMesh:
+        sizes = {"gpus": per_host} if isinstance(per_host, int) else dict(per_host)
+        procs = host().spawn_procs(per_host=sizes, **options)
+        spawned.append(procs)
+        return procs
+
+    yield spawn_procs
+    if stops:
+        for procs in reversed(spawned):
+            procs.stop().get(timeout=30)
+
+
 @pytest.fixture
 def spawn(request: pytest.FixtureRequest, _process_test: None) -> Iterator[Spawn]:
     from helpers.in_process import local_hosts
     from monarch.actor import this_host
 
-    spawned: list[ProcMesh] = []
-
-    def spawn_procs(per_host: int | Mapping[str, int] = 1, **options: Any) -> ProcMesh:
-        sizes = {"gpus": per_host} if isinstance(per_host, int) else dict(per_host)
-        procs = this_host().spawn_procs(per_host=sizes, **options)
-        spawned.append(procs)
-        return procs
-
-    if not _on_processes(request.node):
-        with local_hosts():  # its end is that of the procs
-            yield spawn_procs
-        return
-    yield spawn_procs
-    for procs in reversed(spawned):
-        procs.stop().get(timeout=30)
+    far, processes = "far_hosts" in request.fixturenames, _on_processes(request.node)
+    if far:
+        request.getfixturevalue("far_hosts")
+    with nullcontext() if far or processes else local_hosts():  # its end is that of the procs
+        yield from _spawning(this_host, processes)
 
 
 @pytest.fixture
@@ -469,18 +477,20 @@ def cluster(_booted: None) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def spawn_far(cluster: Cluster, _process_test: None) -> Iterator[Spawn]:
-    spawned: list[ProcMesh] = []
+def far_hosts(request: pytest.FixtureRequest, _process_test: None) -> Iterator[HostMesh]:
+    """Three hosts beside that of the client: of the cluster, or of `monarch.testing.local`."""
+    from helpers.in_process import local_hosts
 
-    def spawn_procs(per_host: int | Mapping[str, int] = 1, **options: Any) -> ProcMesh:
-        sizes = {"gpus": per_host} if isinstance(per_host, int) else dict(per_host)
-        procs = cluster.hosts.spawn_procs(per_host=sizes, **options)
-        spawned.append(procs)
-        return procs
+    if _on_processes(request.node):
+        yield request.getfixturevalue("cluster").hosts
+    else:
+        with local_hosts(3) as hosts:
+            yield hosts
 
-    yield spawn_procs
-    for procs in reversed(spawned):
-        procs.stop().get(timeout=30)
+
+@pytest.fixture
+def spawn_far(far_hosts: HostMesh, request: pytest.FixtureRequest) -> Iterator[Spawn]:
+    yield from _spawning(lambda: far_hosts, _on_processes(request.node))
 
 
 @pytest.fixture(scope="module")

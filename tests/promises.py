@@ -47,88 +47,90 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_trust.py::test_metatls_is_never_in_the_clear",
             ),
         },
-        "What else there is": {
-            "failures": (
+        "What there is": {
+            "survive failures": (
                 "tests/procs/test_supervision_basics.py::test_a_death_of_a_process_is_told_at_once_to_callers_and_to_the_hook",
                 "tests/procs/test_supervision_basics.py::test_the_owner_of_a_failed_actor_hears_of_it_once_and_lives_on_if_it_handles_it",
                 "tests/faults/test_restarts.py::test_one_for_one_replaces_a_killed_process_and_leaves_the_others_alone",
             ),
-            "services": (
+            "get hosts: workers": (
+                "tests/procs/test_many_hosts_procs.py::test_the_configuration_of_the_client_is_in_force_on_the_hosts",
+                "tests/procs/test_jobs.py::test_each_host_of_a_process_job_runs_actors_in_processes_of_its_own",
+                "tests/procs/test_jobs.py::test_the_next_run_of_a_program_finds_the_workers_of_the_first",
+            ),
+            "get hosts: of this machine": (
+                "tests/procs/test_jobs.py::test_a_file_names_worker_processes_that_end_with_the_program",
+                "tests/procs/test_ssh_job.py::test_machines_of_two_meshes_talk_to_each_other_and_open_no_port",
+                "tests/procs/test_skypilot_job.py::test_without_skypilot_the_error_says_what_to_install",
+            ),
+            "train with torch": (
+                "tests/faults/test_torch_groups.py::test_a_group_is_made_again_however_soon_after_a_death",
+                "tests/procs/test_run.py::test_a_script_sees_what_torchrun_shows_it",
+            ),
+            "go on when ranks die": (
+                "tests/faults/test_elastic.py::test_killed_ranks_are_replaced_and_the_loss_is_that_of_the_undisturbed_run",
+            ),
+            "compute with tensors: torch": (
+                "tests/procs/test_tensor_basics.py::test_an_operation_runs_on_every_rank",
+                "tests/procs/test_tensor_training.py::test_data_parallel_training_is_that_of_the_whole_batch",
+                "tests/procs/test_tensor_streams.py::test_streams_work_side_by_side",
+                "tests/procs/test_tensor_recording.py::test_a_recorded_function_is_run_twice_and_then_replayed",
+                "tests/procs/test_tensor_training.py::test_a_graph_over_two_meshes_is_derived_piece_by_piece",
+            ),
+            "compute with tensors: a simulator": (
+                "tests/procs/test_simulator_real.py::test_an_actor_of_a_patched_class_computes_with_simulated_tensors",
+                "tests/procs/test_simulator_real.py::test_procs_made_meanwhile_patch_what_their_actors_spawn",
+            ),
+            "move much data": (
+                "tests/procs/test_rdma_buffers.py::test_a_busy_owner_does_not_matter",
+                "tests/procs/test_rdma_buffers.py::TestMemoryOfAnotherDevice::test_it_is_read_and_written_from_elsewhere",
+                "tests/procs/test_rdma_state.py::test_a_whole_state_is_pulled",
+            ),
+            "serve": (
                 "tests/procs/test_service.py::test_a_call_goes_to_one_replica_and_gives_its_value",
                 "tests/procs/test_service.py::test_calls_wait_for_whichever_replica_is_done_first",
                 "tests/procs/test_service.py::test_items_are_handled_in_batches",
                 "tests/faults/test_service_faults.py::test_a_replica_that_dies_is_replaced_under_the_same_handle",
             ),
-            "logs": (
-                "tests/procs/test_output.py::test_lines_of_several_procs_arrive_whole_with_mesh_and_rank_in_front",
-                "tests/procs/test_logs_view.py::test_equal_lines_are_shown_once_when_the_window_ends",
-                "tests/procs/test_logs_jobs.py::test_a_program_without_a_job_has_logs_if_it_asks_for_them",
-                "tests/procs/test_log_files.py::test_lines_of_a_job_are_shown_and_kept_on_each_host_also_after_its_end",
+            "feed": (
+                "tests/procs/test_queues.py::test_each_item_of_many_producers_is_taken_once_in_the_order_of_its_producer",
+                "tests/procs/test_data_feed.py::test_each_rank_gets_its_batches_in_order_to_the_end",
             ),
-            "hangs": (
+            "bring code and files": (
+                "tests/procs/test_sync.py::test_new_procs_run_the_code_as_it_is_now",
+                "tests/procs/test_mounts.py::test_hosts_are_seen_below_their_mesh_and_one_alone_at_the_point_itself",
+            ),
+            "see why it hangs": (
                 "tests/faults/test_why.py::test_the_command_says_what_holds_up_the_program_and_since_when",
                 "tests/procs/test_stacks.py::test_ranks_that_hang_in_different_ways_are_told_apart_from_another_terminal",
-                "tests/procs/test_tui.py::test_now_says_what_is_wrong_and_shows_a_cell_for_each_rank",
-                "tests/procs/test_admin_jobs.py::test_a_job_has_a_dashboard_to_which_its_state_is_a_link",
-            ),
-            "debugging": (
                 "tests/procs/test_debugger.py::test_a_breakpoint_stops_one_rank_and_the_others_answer",
                 "tests/faults/test_debugger_faults.py::test_a_rank_is_debugged_from_another_terminal_with_history_and_completion",
                 "tests/faults/test_debugger_faults.py::test_another_terminal_reaches_ranks_on_attached_hosts",
                 "tests/procs/test_debug_adapter.py::test_breakpoint_stops_in_the_editor_while_one_is_attached",
             ),
-            "one-sided transfers": (
-                "tests/procs/test_rdma_buffers.py::test_a_busy_owner_does_not_matter",
-                "tests/procs/test_rdma_buffers.py::TestMemoryOfAnotherDevice::test_it_is_read_and_written_from_elsewhere",
-                "tests/procs/test_rdma_state.py::test_a_whole_state_is_pulled",
-            ),
-            "distributed tensors": (
-                "tests/procs/test_tensor_basics.py::test_an_operation_runs_on_every_rank",
-                "tests/procs/test_tensor_training.py::test_data_parallel_training_is_that_of_the_whole_batch",
-                "tests/procs/test_tensor_streams.py::test_streams_work_side_by_side",
-                "tests/procs/test_tensor_recording.py::test_a_recorded_function_is_run_twice_and_then_replayed",
-            ),
-            "notebooks": (
+            "watch it": (
+                "tests/procs/test_tui.py::test_now_says_what_is_wrong_and_shows_a_cell_for_each_rank",
+                "tests/procs/test_admin_jobs.py::test_a_job_has_a_dashboard_to_which_its_state_is_a_link",
+                "tests/procs/test_admin.py::test_the_tree_is_walked_by_references",
                 "tests/procs/test_jupyter.py::test_rows_of_a_query_are_kept_by_name_and_shown",
                 "tests/procs/test_jupyter.py::test_the_map_has_a_letter_for_the_state_of_each_rank",
                 "tests/procs/test_update_class.py::test_actors_take_the_new_code_and_keep_their_state",
             ),
-            "a simulator": (
-                "tests/procs/test_simulator_real.py::test_an_actor_of_a_patched_class_computes_with_simulated_tensors",
-                "tests/procs/test_simulator_real.py::test_procs_made_meanwhile_patch_what_their_actors_spawn",
+            "ask it": (
+                "tests/procs/test_output.py::test_lines_of_several_procs_arrive_whole_with_mesh_and_rank_in_front",
+                "tests/procs/test_logs_view.py::test_equal_lines_are_shown_once_when_the_window_ends",
+                "tests/procs/test_logs_jobs.py::test_a_program_without_a_job_has_logs_if_it_asks_for_them",
+                "tests/procs/test_log_files.py::test_lines_of_a_job_are_shown_and_kept_on_each_host_also_after_its_end",
+                "tests/procs/test_telemetry_metrics.py::test_metrics_of_all_ranks_are_rows_with_their_units_and_attributes",
+                "tests/procs/test_telemetry_query.py::test_a_program_asks_itself",
             ),
-            "jobs": (
-                "tests/procs/test_jobs.py::test_each_host_of_a_process_job_runs_actors_in_processes_of_its_own",
-                "tests/procs/test_jobs.py::test_the_next_run_of_a_program_finds_the_workers_of_the_first",
-            ),
-        },
-        "When something goes wrong": {
-            "`ActorError[...]`": (
-                "tests/procs/test_calls.py::test_an_exception_reaches_the_caller_as_actor_error_and_the_actor_serves_on",
-                "tests/procs/test_calls.py::test_the_remote_traceback_can_be_read_at_the_caller",
-                "tests/procs/test_errors.py::test_except_around_a_call_catches_what_the_endpoint_raised",
-            ),
-            "`SupervisionError`": (
-                "tests/procs/test_supervision_basics.py::test_the_error_names_the_actor_and_the_rank",
-                "tests/procs/test_supervision_basics.py::test_the_other_ranks_work_on_through_slices",
-            ),
-            "`TimeoutError` from `.get(timeout=...)`": (
-                "tests/procs/test_futures.py::test_a_timed_out_get_leaves_the_call_running_and_a_later_get_returns_its_value",
-                "tests/procs/test_futures.py::test_a_timeout_says_what_was_waited_for",
-            ),
-            "the program ends with a report of a failure": (
-                "tests/procs/test_new_user.py::test_a_fault_at_the_very_end_of_the_script_is_not_lost",
-                "tests/procs/test_supervision_basics.py::test_an_owner_that_does_not_handle_a_failure_fails_itself_and_names_the_child",
-                "tests/procs/test_supervision_basics.py::test_a_hook_that_returns_drops_the_fault_and_later_faults_still_arrive",
-            ),
-            "`DeadlockError`": (
-                "tests/faults/test_deadlocks.py::test_actors_that_wait_for_each_other_are_told_so_and_go_on",
-            ),
-            "`TypeError` or `ValueError` at a call": (
-                "tests/procs/test_calls.py::test_wrong_arguments_raise_type_error_in_every_adverb_and_nothing_is_sent",
+            "test it": (
+                "tests/pure/test_testing_simulation.py::test_a_short_cut_of_the_network_loses_nothing",
             ),
         },
-        "Performance": {
+    },
+    "docs/benchmarks.md": {
+        "Benchmarks": {
             "call_one().get(), sync endpoint, other proc, p50": (
                 "tests/procs/test_slow_path.py::test_one_call_and_its_reply_take_one_send_and_one_receive_on_either_side",
             ),
@@ -203,17 +205,12 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/procs/test_slow_path.py::test_a_broadcast_costs_one_send_per_rank_and_no_reply",
             ),
         },
-        "What exists, and what does not yet": {
-            "works": (
-                "tests/procs/test_controllers.py::test_the_client_and_remote_actors_get_the_same_controller",
-                "tests/procs/test_many_hosts_procs.py::test_the_configuration_of_the_client_is_in_force_on_the_hosts",
-                "tests/procs/test_jobs.py::test_a_file_names_worker_processes_that_end_with_the_program",
-                "tests/procs/test_tensor_training.py::test_a_graph_over_two_meshes_is_derived_piece_by_piece",
-            ),
-        },
     },
     "docs/failures.md": {
         "Failures": {
+            "`TypeError` or `ValueError` at a call": (
+                "tests/procs/test_calls.py::test_wrong_arguments_raise_type_error_in_every_adverb_and_nothing_is_sent",
+            ),
             "`ActorError[ValueError]`": (
                 "tests/procs/test_calls.py::test_an_exception_reaches_the_caller_as_actor_error_and_the_actor_serves_on",
                 "tests/procs/test_errors.py::test_the_type_survives_actors_that_let_the_error_pass",
@@ -1076,7 +1073,6 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
 }
 
 NO_PROMISES: Mapping[str, Mapping[str, str]] = {
-    "README.md": {"Where to read next": "an order of reading; CI runs the programs in it"},
     "docs/failures.md": {"Deadlocks": "advice; the promise stands in the tables"},
     "docs/architecture.md": {"Decisions, and what they rejected": "reasons"},
 }
@@ -1274,6 +1270,7 @@ PAINS: Mapping[str, tuple[str, ...]] = {
         "tests/faults/test_lost_clients.py::test_clients_that_came_and_went_leave_nothing_on_a_worker",
         "tests/procs/test_new_user.py::test_a_client_that_is_killed_leaves_no_process",
         "tests/faults/test_frozen.py::test_a_proc_that_is_stopped_does_not_outlive_a_client_that_is_killed",
+        "tests/faults/test_frozen_together.py::test_all_end_though_several_of_them_stand_still",
         "tests/faults/test_exit_programs.py::test_a_program_ends_with_its_own_status_and_leaves_nothing",
     ),
     "No wait is for ever: lost replies, forgotten ports, calls to oneself, references whose owner is gone.": (

@@ -8,12 +8,11 @@ from monarch._core.plane import (
     ControlService,
     ProcAddress,
     Promise,
-    SingleAnswer,
+    ask_one,
     current_hub,
     handles,
     read_answer,
     register,
-    send_record,
 )
 from monarch.actor import Actor, Future, endpoint, this_host
 
@@ -34,8 +33,8 @@ def ask(address: ProcAddress, name: str) -> Future[str | None]:
     # the text that a TimeoutError shows
     promise: Promise[str | None] = Promise(f"{name} of {address}")
     # read by who reads the future
-    answer = SingleAnswer(address, lambda reply: promise.resolve(reply, read_answer))
-    send_record(current_hub(), address, Environment(name), answer)
+    record = Environment(name)
+    ask_one(current_hub(), address, record, lambda reply: promise.resolve(reply, read_answer))
     return promise.future
 
 

@@ -228,3 +228,6 @@ def test_a_day_of_polling_passes_at_once(monarch_local: LocalHosts) -> None:
 
 
 # endregion
+
+if __name__ == "__main__":  # the check of the docs runs it as a program
+    sys.exit(pytest.main(["-q", __file__]))

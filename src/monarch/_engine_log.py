@@ -79,13 +79,9 @@ def write_to_file(process: str, program: str) -> None:
     engine.addHandler(handler)
     all_of_it.addHandler(handler)  # what else Monarch says is of interest as well
     note(
-        "process",
-        "%s of %s, process %d, Python %s",
-        process,
-        program,
-        os.getpid(),
+        "process", "%s of %s, process %d, Python %s", process, program, os.getpid(),
         sys.version.split()[0],
-    )
+    )  # fmt: skip
     note("process", "settings that differ from their defaults: %s", config.exported())
     if process == "client":
         _forget_old_programs()

@@ -10,12 +10,12 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import torch
 
 from monarch.tensor_engine import OpaqueObject, OpaqueRef, get_active_mesh, remote
+from monarch.tensor_engine.in_process import refuse
 
 
 class Schedule(NamedTuple):
@@ -51,6 +51,7 @@ class profile:  # noqa: N801  # as torch calls it
     Raises:
         ValueError: No mesh is active.
         TypeError: `schedule` or `on_trace_ready` is something else.
+        NotImplementedError: The ranks are in this process, as in tests with ``local()``.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class profile:  # noqa: N801  # as torch calls it
             else os.fspath(on_trace_ready)
         )
         self._mesh = get_active_mesh()
+        refuse(self._mesh, "torch has one profiler for a process")
         self._there = OpaqueObject(_profile, ready, schedule, kwargs, self._mesh.process_idx())
 
     def start(self) -> None:
@@ -91,12 +93,7 @@ class profile:  # noqa: N801  # as torch calls it
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.stop()
 
 

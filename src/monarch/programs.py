@@ -28,7 +28,7 @@ from ._core.plane import (
     Hub,
     ProcAddress,
     Promise,
-    SingleAnswer,
+    ask_one,
     client,
     current_hub,
     handles,
@@ -45,25 +45,11 @@ from ._namedtuple import NamedTuple
 from .actor import Future, shutdown_context
 from .actor.guest import join
 
-__all__ = [  # for the packages that are built on this one
-    "PATIENCE",
-    "Connection",
-    "DescribeHost",
-    "Gathering",
-    "HostDescription",
-    "HostedProc",
-    "ProcAddress",
-    "Program",
-    "StartAgain",
-    "agents_here",
-    "agents_of",
-    "ask",
-    "ask_agents",
-    "connect",
-    "find",
-    "procs_of",
-    "start_host",
-]
+# for the packages that are built on this one
+__all__ = [
+    "PATIENCE", "Connection", "DescribeHost", "Gathering", "HostDescription", "HostedProc", "ProcAddress", "Program",
+    "StartAgain", "agents_here", "agents_of", "ask", "ask_agents", "connect", "find", "procs_of", "start_host",
+]  # fmt: skip
 
 PATIENCE = 5.0
 """Seconds in which an agent answers.
@@ -206,9 +192,7 @@ def _ask(
     hub: Hub, process: ProcAddress, record: tuple[Any, ...], read: Callable[[Any], R]
 ) -> Future[R]:
     promise: Promise[R] = Promise(f"{type(record).__name__} of {process}")
-    send_record(
-        hub, process, record, SingleAnswer(process, lambda reply: promise.resolve(reply, read))
-    )
+    ask_one(hub, process, record, lambda reply: promise.resolve(reply, read))
     return promise.future
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from types import TracebackType
 from typing import Any
 
 from monarch.tensor_engine import (
@@ -89,12 +88,7 @@ class Tensorboard:
     def __enter__(self) -> Tensorboard:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 

@@ -33,6 +33,7 @@ LAYERS = {
     "monarch._proc_stat": 0,
     "monarch._words": 0,
     "monarch._arguments": 0,
+    "monarch._interrupts": 0,
     "monarch._selection": 0,
     "monarch._seeded_forks": 1,
     "monarch._seeds": 0,
@@ -102,6 +103,7 @@ LAYERS = {
     "monarch.dashboard": 5.7,  # files, which `admin` serves
     "monarch.tui": 7,
     "monarch.tools": 8,
+    "monarch.__main__": 9,
     # Old names for new places.
     "monarch._compat": 9,
     "monarch._src": 9,

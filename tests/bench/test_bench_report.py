@@ -1,4 +1,4 @@
-"""The terminal's table, the markdown, the README's block, and the stored forms."""
+"""The terminal's table, the markdown, the blocks of the pages, and the stored forms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 from benchmarks import results
 from benchmarks.machine import describe, scrub
-from benchmarks.report import BEGIN, END, align, markdown, number, table, update_block
+from benchmarks.report import (
+    BEGIN,
+    END,
+    align,
+    markdown,
+    number,
+    summary,
+    table,
+    update_block,
+)
 
 from bench.bench_samples import mixed_report, report, row, side
 
@@ -110,6 +119,12 @@ def test_markdown_rows_have_as_many_cells_as_the_header() -> None:
 def test_markdown_shows_the_plot_only_if_there_is_one() -> None:
     assert "docs/benchmarks.png" in markdown(mixed_report(), "docs/benchmarks.png")
     assert "](" not in markdown(mixed_report())
+
+
+def test_the_summary_counts_the_rows_of_all_reports_that_have_a_ratio() -> None:
+    plot, _, text = summary([mixed_report(), mixed_report()], "docs/benchmarks.png").splitlines()
+    assert plot == "![pymonarch 0.1.0 against torchmonarch 0.7.0](docs/benchmarks.png)"
+    assert text.startswith("Ahead in 2 of 4 rows, by 0.80x to 12.6x, median 6.68x. Measured on ")
 
 
 def test_the_block_between_the_markers_is_replaced_and_nothing_else() -> None:

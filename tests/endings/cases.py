@@ -57,6 +57,12 @@ WAYS = {
     "SIGKILL, agent killed": _of_others(("agent", signal.SIGKILL), _KILL),
     "SIGKILL, spawner stopped": _of_others(("spawner", signal.SIGSTOP), _KILL),
     "SIGKILL, spawner killed": _of_others(("spawner", signal.SIGKILL), _KILL),
+    "SIGKILL, agent and spawner stopped": _of_others(
+        ("agent", signal.SIGSTOP), ("spawner", signal.SIGSTOP), _KILL
+    ),
+    "SIGKILL, spawner and agent stopped later": _of_others(
+        _KILL, ("spawner", signal.SIGSTOP), ("agent", signal.SIGSTOP)
+    ),
     "SIGTERM, agent stopped": _of_others(("agent", signal.SIGSTOP), ("client", signal.SIGTERM)),
 }
 

@@ -10,7 +10,19 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-_PRIVATE = 'mount --bind "$1" /dev/shm && mount --bind "$0" /tmp && shift && exec env --default-signal=INT "$@"'
+# What the program needs of the /tmp of all is mounted where it was.
+_PRIVATE = """
+set -e
+IFS=:
+mount --bind "$1" /dev/shm
+for needed in $2; do
+    mkdir -p "$0${needed#/tmp}"
+    mount --rbind "$needed" "$0${needed#/tmp}"
+done
+mount --rbind "$0" /tmp
+shift 2
+exec env --default-signal=INT "$@"
+"""
 
 
 class Sandbox:
@@ -35,18 +47,33 @@ class Sandbox:
             environment: The program's.
             how: As `subprocess.Popen` has it.
         """
-        command = [
-            *_unshare(), "sh", "-c", _PRIVATE, *map(str, self._folders), sys.executable, *arguments
-        ]  # fmt: skip
+        command = [*_in_private(*map(str, self._folders)), sys.executable, *arguments]
         return subprocess.Popen(command, env={**environment, "TMPDIR": "/tmp"}, **how)  # type: ignore[call-overload, no-any-return]  # as its own
 
     def left(self) -> list[str]:
         """What is in its folders."""
-        return [f"{each.name}/{entry}" for each in self._folders for entry in os.listdir(each)]
+        mounted = {Path(needed).relative_to("/tmp").parts[0] for needed in _needed()}
+        return [
+            f"{each.name}/{entry}"
+            for each in self._folders
+            for entry in os.listdir(each)
+            if each.name != "tmp" or entry not in mounted
+        ]
 
 
 def _unshare() -> list[str]:
     return ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
+
+
+def _needed() -> list[str]:
+    """The folders below /tmp that a program of this tree needs."""
+    tree = Path(__file__).resolve().parents[2]
+    every = {str(tree), sys.prefix, sys.base_prefix}
+    return sorted(folder for folder in every if folder.startswith("/tmp/"))
+
+
+def _in_private(tmp: str, shm: str) -> list[str]:
+    return [*_unshare(), "sh", "-c", _PRIVATE, tmp, shm, ":".join(_needed())]
 
 
 @functools.cache
@@ -55,7 +82,7 @@ def why_not() -> str:
     if shutil.which("unshare") is None:
         return "there is no `unshare` (Debian: util-linux)"
     tried = subprocess.run(
-        [*_unshare(), "sh", "-c", _PRIVATE, "/tmp", "/dev/shm", "true"],
+        [*_in_private("/tmp", "/dev/shm"), "true"],
         capture_output=True,
         text=True,
         check=False,

@@ -369,7 +369,6 @@ def test_an_actor_for_which_the_system_has_no_thread_has_failed_and_says_so(
     late.stop().get()
 
 
-@pytest.mark.processes("threads that wait outside of the engine, or vanish")
 def test_a_callback_of_a_future_that_exits_does_not_take_the_later_ones_with_it(
     spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from conftest import Spawn
 
 pytestmark = [
+    pytest.mark.torch,
     pytest.mark.may_keep("descriptors", "threads"),  # torch's
     pytest.mark.processes("process groups connect processes"),
 ]

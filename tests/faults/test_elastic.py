@@ -35,7 +35,11 @@ from monarch.elastic import Batches, ElasticGroup, Report, World, checkpoint, me
 from monarch.elastic.world import WorldPlace
 from monarch.errors import ElasticError
 
-pytestmark = [pytest.mark.may_keep("threads", "descriptors"), pytest.mark.timeout(180)]  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("threads", "descriptors"),
+    pytest.mark.timeout(180),
+]  # torch's
 
 SAMPLES, BATCH, STEPS = 96, 24, 16
 

@@ -72,7 +72,6 @@ def test_a_hung_rank_is_restarted_and_its_callers_are_told_why(spawn: Spawn) -> 
     assert again[1] != pids[1]
 
 
-@pytest.mark.processes("threads that wait outside of the engine")
 def test_ranks_that_have_not_answered_a_call_are_those_that_are_restarted(spawn: Spawn) -> None:
     procs = spawn({"gpus": 4}, restart=OneForOne())
     workers = procs.spawn("workers", Hangs)

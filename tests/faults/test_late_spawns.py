@@ -45,6 +45,7 @@ def test_a_spawn_that_a_later_incarnation_has_overtaken_replaces_nothing(spawn: 
         assert counters.up.call_one().get() == count
 
 
+@pytest.mark.torch
 @pytest.mark.may_keep("descriptors", "threads")
 @pytest.mark.processes("the tensor engine has a worker on each process")
 def test_an_engine_made_while_a_rank_is_replaced_is_not_used_after(

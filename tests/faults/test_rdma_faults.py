@@ -41,7 +41,7 @@ from monarch.rdma.paths.path import Deadline
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = pytest.mark.processes("memory of other processes")
+OTHERS = pytest.mark.processes("memory of other processes")
 
 SIZE = 1_000_000
 PATHS = pytest.mark.parametrize("path", ["vm", NIXL, "messages"])
@@ -63,6 +63,7 @@ def actors(spawn: Spawn, path: str = "") -> Actors:
 
 @PATHS
 @pytest.mark.parametrize("used", [True, False], ids=["used before", "never used"])
+@OTHERS
 def test_a_dead_owner_is_told_of_and_not_waited_for(
     spawn: Spawn, faults: Faults, path: str, used: bool
 ) -> None:
@@ -103,6 +104,7 @@ def test_of_several_owners_the_dead_one_is_told_of_and_the_others_are_read(
 
 
 @PATHS
+@OTHERS
 def test_an_owner_that_dies_in_the_middle_ends_the_transfer(
     spawn: Spawn, faults: Faults, path: str
 ) -> None:
@@ -119,6 +121,7 @@ def test_an_owner_that_dies_in_the_middle_ends_the_transfer(
     faults.wait_for(1)
 
 
+@OTHERS
 def test_nothing_of_a_stopped_owner_is_needed_once_it_has_let_somebody_in(spawn: Spawn) -> None:
     owner, user, pid = actors(spawn)
     user.keep.call_one("it", owner.make.call_one("a", SIZE).get()).get()
@@ -138,6 +141,7 @@ def test_an_owner_that_stands_still_is_waited_for_as_long_as_was_said(spawn: Spa
 
 
 @PATHS
+@OTHERS
 def test_no_transfer_sees_what_memory_is_used_for_after_a_drop(spawn: Spawn, path: str) -> None:
     owner, _, _ = actors(spawn, path)
     with configured(rdma_paths=path):
@@ -171,6 +175,7 @@ def test_a_holder_that_stands_still_is_waited_for_until_it_has_ended(
     faults.wait_for(2)
 
 
+@OTHERS
 def test_who_may_not_look_into_the_owner_gets_the_bytes_in_messages_and_one_warning(
     spawn: Spawn,
 ) -> None:
@@ -192,6 +197,7 @@ def test_who_may_not_look_into_the_owner_gets_the_bytes_in_messages_and_one_warn
     platform.machine() != "x86_64", reason="filters system calls by their numbers on x86-64"
 )
 @pytest.mark.parametrize("error", [errno.EPERM, errno.ENOSYS])
+@OTHERS
 def test_a_sandbox_makes_bytes_go_in_messages_and_is_named(spawn: Spawn, error: int) -> None:
     owner, user, _ = actors(spawn)
     buffer = owner.make.call_one("a", SIZE).get()
@@ -204,6 +210,7 @@ def test_a_sandbox_makes_bytes_go_in_messages_and_is_named(spawn: Spawn, error: 
     assert owner.content.call_one("a").get().startswith(b"in messages")
 
 
+@OTHERS
 def test_a_warning_names_the_paths_that_the_program_left_out(spawn: Spawn) -> None:
     owner, user, _ = actors(spawn, "cuda,messages")
     buffer = owner.make.call_one("a", SIZE).get()
@@ -214,6 +221,7 @@ def test_a_warning_names_the_paths_that_the_program_left_out(spawn: Spawn) -> No
             buffer.read_into(bytearray(SIZE)).get()
 
 
+@OTHERS
 def test_a_path_that_closes_is_left_for_the_next_one(spawn: Spawn) -> None:
     owner, user, _ = actors(spawn)
     buffer = owner.make.call_one("a", SIZE).get()
@@ -226,6 +234,7 @@ def test_a_path_that_closes_is_left_for_the_next_one(spawn: Spawn) -> None:
     assert user.path_to.call_one(buffer).get() == "messages"
 
 
+@OTHERS
 def test_memory_that_was_unmapped_behind_the_back_is_an_error_and_not_a_crash(spawn: Spawn) -> None:
     owner, user, _ = actors(spawn)
     buffer = owner.make.call_one("a", SIZE).get()
@@ -239,6 +248,7 @@ def test_memory_that_was_unmapped_behind_the_back_is_an_error_and_not_a_crash(sp
     assert caught.value.path == "vm"
 
 
+@OTHERS
 def test_an_owner_that_starts_again_does_not_know_the_buffers_of_before(
     spawn: Spawn, faults: Faults
 ) -> None:
@@ -384,6 +394,7 @@ class GpuOwner(Owner):
         plane.share_with_process = lambda memory: handed_out  # type: ignore[attr-defined]
 
 
+@OTHERS
 def test_memory_of_a_gpu_that_is_handed_out_too_late_is_opened_and_closed(spawn: Spawn) -> None:
     owner = spawn(1).spawn("owner", GpuOwner)
     owner.pretend.call_one(pickle.dumps((Opened, ()))).get()

@@ -684,3 +684,11 @@ def test_the_time_out_of_a_first_start_does_not_end_a_later_one(tmp_path: Path) 
         )
     )
     assert (ended.stdout, ended.exit_code) == ("[1]\n", 0), ended
+
+
+def test_incarnations_may_be_asked_as_soon_as_the_procs_run_again(spawn: Spawn) -> None:
+    procs = spawn(2, restart=OneForOne(max_restarts=100))
+    mesh = procs.spawn("workers", Worker)
+    for times in range(1, 11):
+        procs.restart().get()
+        assert incarnations(mesh).get().values() == [times, times]

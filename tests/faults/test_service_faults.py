@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 LIMIT = 60  # seconds for what takes milliseconds, on a machine that does other things
 
 
+@pytest.fixture(autouse=True)
+def _hosts(spawn: Spawn) -> None:
+    """`this_host()` is one of the kind that `spawn` would use."""
+
+
 class Replica(Actor):
     """Fails to start while `broken` is there, does not get ready while `slow` is, is unwell while
     `ill` is.
@@ -196,6 +201,7 @@ def test_a_service_that_can_not_start_says_why_and_may_be_asked_again(tmp_path: 
         assert service.pid.call_one().get(timeout=LIMIT) > 0
 
 
+@pytest.mark.processes("time that passes, by the clock of the machine")
 def test_a_call_without_a_replica_waits_for_no_longer_than_its_patience(tmp_path: Path) -> None:
     (tmp_path / "broken").touch()
     with Service(
@@ -368,6 +374,7 @@ def test_why_says_that_a_call_has_no_replica(spawn: Spawn, tmp_path: Path) -> No
         asked.get(timeout=LIMIT)
 
 
+@pytest.mark.processes("a host that is killed")
 def test_replicas_of_a_host_that_is_lost_come_up_on_the_other() -> None:
     with workers(2) as found:
         hosts = attach_to_workers(workers=found.addresses)

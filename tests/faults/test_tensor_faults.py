@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from helpers.faults import Faults
 
 pytestmark = [
+    pytest.mark.torch,
     pytest.mark.may_keep("descriptors", "threads"),  # torch's
     pytest.mark.processes("ranks of a process group that are killed"),
 ]

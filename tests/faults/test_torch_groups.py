@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from helpers.faults import Faults
 
 pytestmark = [
+    pytest.mark.torch,
     pytest.mark.may_keep("descriptors", "threads"),  # torch's
     pytest.mark.processes("torch has one default group in a process"),
 ]

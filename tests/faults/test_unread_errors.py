@@ -170,7 +170,6 @@ def be_called_back_later(future: Future[Any]) -> None:
     be_called_back(settled(future))
 
 
-@pytest.mark.processes("the thread that calls back waits outside of the engine")
 @pytest.mark.parametrize(
     "read",
     [
@@ -245,7 +244,6 @@ def test_a_future_may_be_collected_under_the_lock_of_warnings(
     assert len(shown) == 1
 
 
-@pytest.mark.processes("the thread that calls back waits outside of the engine")
 def test_a_warning_that_is_an_error_is_reported_and_harms_nobody(
     spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:

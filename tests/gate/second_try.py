@@ -118,11 +118,8 @@ class SecondTry:
 
 
 def _is_process_test(report: pytest.TestReport) -> bool:
-    if report.when not in (
-        "setup",
-        "call",
-        "teardown",
-    ):  # a worker that crashed: pytest-xdist knows the name of its test alone
+    # of a worker that crashed, pytest-xdist knows the name of its test alone
+    if report.when not in ("setup", "call", "teardown"):
         return not report.nodeid.startswith(("tests/api/", "tests/pure/", "tests/bench/"))
     return "process" in report.keywords
 

@@ -65,8 +65,8 @@ def without_processes(test: str) -> Iterator[None]:
 
 
 @contextmanager
-def local_hosts() -> Iterator[LocalHosts]:
+def local_hosts(count: int = 1) -> Iterator[LocalHosts]:
     """`local`, where `wait_until` lets time pass on its hosts."""
-    with local() as hosts, pytest.MonkeyPatch.context() as patch:
+    with local(count) as hosts, pytest.MonkeyPatch.context() as patch:
         patch.setattr(waiting, "rest", hosts.advance)
         yield hosts

@@ -145,7 +145,6 @@ def test_a_stream_is_one_call_and_its_futures_are_cancelled_together(
     assert actors.begun_so_far.call().get(timeout=PATIENCE).values() == [[-1, 0]] * 2
 
 
-@pytest.mark.processes("waits with `concurrent.futures`, outside of the engine")
 def test_a_cancelled_call_is_awaited_waited_for_and_dropped_without_a_warning(
     spawn: Spawn, tmp_path: Path
 ) -> None:

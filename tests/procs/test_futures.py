@@ -23,8 +23,6 @@ from monarch.telemetry import gather
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = pytest.mark.processes("threads and loops that wait beside each other")
-
 
 def test_a_timed_out_get_leaves_the_call_running_and_a_later_get_returns_its_value(
     spawn: Spawn, tmp_path: Path
@@ -238,6 +236,7 @@ def bootstrap() -> None:
     """A function that procs wait for."""
 
 
+@pytest.mark.processes("telemetry of several processes")
 def test_a_callback_may_wait_for_what_the_engine_goes_on_with_itself(spawn: Spawn) -> None:
     seen: Outcome[int] = Outcome()
 

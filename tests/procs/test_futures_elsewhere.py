@@ -56,7 +56,6 @@ def doors(spawn: Spawn, tmp_path: Path) -> Any:
     ]
 
 
-@pytest.mark.processes("waits with `concurrent.futures`, outside of the engine")
 def test_wait_of_concurrent_futures_tells_done_from_not_done(doors: Any) -> None:
     paths, futures = doors
     nothing = cf.wait(theirs(futures), timeout=0.01)
@@ -71,7 +70,6 @@ def test_wait_of_concurrent_futures_tells_done_from_not_done(doors: Any) -> None
     assert [future.get() for future in futures] == ["through"] * 3
 
 
-@pytest.mark.processes("waits with `concurrent.futures`, outside of the engine")
 def test_as_completed_gives_futures_as_they_complete_together_with_those_of_threads(
     doors: Any,
 ) -> None:
@@ -85,7 +83,6 @@ def test_as_completed_gives_futures_as_they_complete_together_with_those_of_thre
         assert list(waiting) == []
 
 
-@pytest.mark.processes("waits with `concurrent.futures`, outside of the engine")
 def test_wait_ends_with_the_first_exception_if_asked_to(spawn: Spawn, tmp_path: Path) -> None:
     pending = spawn(1).spawn("gate", Gate).wait_for_file.call_one(str(tmp_path / "open"))
     failing = spawn(1).spawn("f", Failing)
@@ -98,7 +95,6 @@ def test_wait_ends_with_the_first_exception_if_asked_to(spawn: Spawn, tmp_path: 
     pending.get(timeout=PATIENCE)
 
 
-@pytest.mark.processes("waits with `concurrent.futures`, outside of the engine")
 def test_many_threads_wait_for_futures_that_complete_meanwhile(spawn: Spawn) -> None:
     echo = spawn(2).spawn("echo", Echo)
     for _ in range(20):
@@ -131,7 +127,7 @@ def test_wait_starts_what_starts_with_its_first_reader_and_takes_values_of_ports
     assert [future.get() for future in futures] == [5, 6]
 
 
-@pytest.mark.processes("waits with `concurrent.futures`, outside of the engine")
+@pytest.mark.processes("looks for waits outside of the engine once in a while")
 def test_a_wait_that_could_never_end_is_refused(spawn: Spawn) -> None:
     class Narcissus(Actor):
         @endpoint
@@ -143,7 +139,6 @@ def test_a_wait_that_could_never_end_is_refused(spawn: Spawn) -> None:
         actor.look.call_one(actor).get(timeout=PATIENCE)
 
 
-@pytest.mark.processes("waits with `concurrent.futures`, outside of the engine")
 def test_a_future_that_was_waited_for_is_freed_with_its_last_reference(spawn: Spawn) -> None:
     echo = spawn(1).spawn("echo", Echo)
     gc.collect()

@@ -44,12 +44,27 @@ if TYPE_CHECKING:
 
 
 class Home(Actor):
-    """Says on which host it runs: the agent's process id is the host's."""
+    """Says on which host it runs."""
+
+    @endpoint
+    def host(self) -> str:
+        return own_host()
 
     @endpoint
     def agent(self) -> int:
         with open(f"/proc/{os.getppid()}/stat") as stat:  # of the spawner
             return int(stat.read().rpartition(")")[2].split()[1])
+
+
+def own_host() -> str:
+    return context().actor_instance.proc_id.rpartition("@")[2]
+
+
+@pytest.fixture
+def names(far_hosts: HostMesh) -> list[str]:
+    """Those of the far hosts, in their order."""
+    with far_hosts.spawn_procs() as procs:
+        return procs.spawn("home", Home).host.call().get().values()
 
 
 class Caller(Actor):
@@ -163,19 +178,21 @@ def test_a_slice_across_hosts_numbers_its_messages_over_the_slice(spawn_far: Spa
     ]
 
 
-def test_hosts_are_split_renamed_and_flattened_as_any_mesh(cluster: Cluster) -> None:
-    hosts = cluster.hosts
+def test_hosts_are_split_renamed_and_flattened_as_any_mesh(
+    far_hosts: HostMesh, names: list[str]
+) -> None:
+    hosts = far_hosts
     assert dict(hosts.extent) == {"hosts": 3}
     assert dict(hosts.rename(hosts="nodes").extent) == {"nodes": 3}
     split = hosts.split(hosts=("row", "column"), row=3)
     assert dict(split.extent) == {"row": 3, "column": 1}
     with split.slice(row=slice(1, 3)).spawn_procs({"hosts": 1}) as procs:
         assert dict(procs.extent) == {"row": 2, "column": 1, "hosts": 1}
-        expected = [cluster.workers.agent(1), cluster.workers.agent(2)]
-        assert procs.spawn("home", Home).agent.call().get().values() == expected
+        expected = [names[1], names[2]]
+        assert procs.spawn("home", Home).host.call().get().values() == expected
     with hosts.flatten("h").slice(h=2).spawn_procs() as one:
         assert dict(one.extent) == {}
-        assert one.spawn("home", Home).agent.call_one().get() == cluster.workers.agent(2)
+        assert one.spawn("home", Home).host.call_one().get() == names[2]
 
 
 def test_procs_over_hosts_are_split_and_sliced_across_the_borders_of_hosts(
@@ -189,9 +206,9 @@ def test_procs_over_hosts_are_split_and_sliced_across_the_borders_of_hosts(
     assert found == [{"hosts": 0, "gpus": 3}, {"hosts": 1, "gpus": 0}, {"hosts": 1, "gpus": 1}]
 
 
-def test_labels_of_hosts_and_procs_must_differ(cluster: Cluster) -> None:
+def test_labels_of_hosts_and_procs_must_differ(far_hosts: HostMesh) -> None:
     with pytest.raises(ValueError, match="hosts"):
-        cluster.hosts.spawn_procs({"hosts": 2})
+        far_hosts.spawn_procs({"hosts": 2})
 
 
 def test_spawning_on_a_slice_of_procs_across_hosts_renumbers_them(spawn_far: Spawn) -> None:
@@ -462,28 +479,28 @@ class Traveller(Actor):
     """Spawns on the host that it runs on."""
 
     @endpoint
-    def here(self) -> tuple[int, list[int], dict[str, int]]:
+    def here(self) -> tuple[str, list[str], dict[str, int]]:
         with this_host().spawn_procs({"n": 2}) as procs:
-            homes = procs.spawn("home", Home).agent.call().get().values()
-            return own_agent(), homes, dict(this_host().extent)
+            homes = procs.spawn("home", Home).host.call().get().values()
+            return own_host(), homes, dict(this_host().extent)
 
     @endpoint
-    def through_host_mesh(self, procs: Any) -> list[int]:
+    def through_host_mesh(self, procs: Any) -> list[str]:
         with procs.host_mesh.spawn_procs() as more:
             # a mesh
-            return more.spawn("home", Home).agent.call().get().values()  # type: ignore[no-any-return]
+            return more.spawn("home", Home).host.call().get().values()  # type: ignore[no-any-return]
 
     @endpoint
-    def on(self, hosts: HostMesh) -> list[int]:
+    def on(self, hosts: HostMesh) -> list[str]:
         with hosts.spawn_procs() as procs:
-            return procs.spawn("home", Home).agent.call().get().values()
+            return procs.spawn("home", Home).host.call().get().values()
 
     @endpoint
-    def on_procs(self, procs: Any) -> list[int]:
+    def on_procs(self, procs: Any) -> list[str]:
         home = procs.spawn("home", Home)
         try:
             # a mesh
-            return home.agent.call().get().values()  # type: ignore[no-any-return]
+            return home.host.call().get().values()  # type: ignore[no-any-return]
         finally:
             home.stop().get()
 
@@ -495,20 +512,12 @@ class Traveller(Actor):
         return os.getpid(), pid, dict(this_proc().extent), context().actor_instance.name
 
 
-def own_agent() -> int:
-    with open(f"/proc/{os.getppid()}/stat") as stat:
-        return int(stat.read().rpartition(")")[2].split()[1])
-
-
-def test_this_host_of_an_actor_is_the_host_it_runs_on(cluster: Cluster, spawn_far: Spawn) -> None:
+def test_this_host_of_an_actor_is_the_host_it_runs_on(spawn_far: Spawn, names: list[str]) -> None:
     answers = spawn_far(1).spawn("t", Traveller).here.call().get().values()
-    agents = [cluster.workers.agent(index) for index in range(3)]
-    assert answers == [(agent, [agent, agent], {}) for agent in agents]
+    assert answers == [(name, [name, name], {}) for name in names]
 
 
-def test_procs_that_actors_spawn_end_with_what_spawned_them(
-    cluster: Cluster, spawn_far: Spawn
-) -> None:
+def test_procs_that_actors_spawn_end_with_what_spawned_them(spawn_far: Spawn) -> None:
     users = spawn_far(1).spawn("u", HostUser)
     for pid, spawned in users.from_this_host.call().get().values():
         assert pid not in spawned and len(set(spawned)) == 2
@@ -526,26 +535,24 @@ def test_this_proc_of_an_actor_on_another_host_is_its_own(spawn_far: Spawn) -> N
 
 
 def test_references_to_hosts_and_procs_are_used_by_actors_elsewhere(
-    cluster: Cluster, spawn_far: Spawn
+    far_hosts: HostMesh, spawn_far: Spawn, names: list[str]
 ) -> None:
     procs = spawn_far(1)
     traveller = procs.spawn("t", Traveller)
-    agents = [cluster.workers.agent(index) for index in range(3)]
-    assert traveller.slice(hosts=0).on.call_one(cluster.hosts).get() == agents
+    assert traveller.slice(hosts=0).on.call_one(far_hosts).get() == names
     assert (
-        traveller.slice(hosts=1).on.call_one(cluster.hosts.slice(hosts=slice(1, 3))).get()
-        == agents[1:]
+        traveller.slice(hosts=1).on.call_one(far_hosts.slice(hosts=slice(1, 3))).get() == names[1:]
     )
-    assert traveller.on.call(cluster.hosts).get().values() == [agents] * 3
-    assert traveller.slice(hosts=1).on_procs.call_one(procs).get() == agents
-    assert traveller.slice(hosts=2).through_host_mesh.call_one(procs).get() == agents
+    assert traveller.on.call(far_hosts).get().values() == [names] * 3
+    assert traveller.slice(hosts=1).on_procs.call_one(procs).get() == names
+    assert traveller.slice(hosts=2).through_host_mesh.call_one(procs).get() == names
 
 
 def test_actors_on_attached_hosts_spawn_on_the_clients_host(spawn_far: Spawn) -> None:
-    client_agent = this_host().spawn_procs()
-    agent = client_agent.spawn("home", Home).agent.call_one().get()
-    client_agent.stop().get()
-    assert spawn_far(1).spawn("t", Traveller).on.call(this_host()).get().values() == [[agent]] * 3
+    here = this_host().spawn_procs()
+    name = here.spawn("home", Home).host.call_one().get()
+    here.stop().get()
+    assert spawn_far(1).spawn("t", Traveller).on.call(this_host()).get().values() == [[name]] * 3
 
 
 class Keeper(Actor):
@@ -562,14 +569,12 @@ class Keeper(Actor):
 
 
 def test_references_that_went_from_host_to_host_are_still_the_same_actors(
-    cluster: Cluster, spawn_far: Spawn
+    far_hosts: HostMesh, spawn_far: Spawn
 ) -> None:
     procs = spawn_far(2)
     counters, keeper = procs.spawn("c", Counter), procs.spawn("k", Keeper)
     one, two = keeper.slice(hosts=0, gpus=0), keeper.slice(hosts=2, gpus=1)
-    one.keep.call_one(
-        counters, counters.slice(gpus=1), procs, cluster.hosts, {"a": [counters]}
-    ).get()
+    one.keep.call_one(counters, counters.slice(gpus=1), procs, far_hosts, {"a": [counters]}).get()
     two.keep.call_one(*one.give.call_one().get()).get()
     all_of_them, column, same_procs, hosts, nested = two.give.call_one().get()
     all_of_them.add.call(1).get()
@@ -577,16 +582,14 @@ def test_references_that_went_from_host_to_host_are_still_the_same_actors(
     nested["a"][0].add.call(1).get()
     assert counters.get.call().get().values() == [2, 3] * 3
     assert same_procs == procs
-    assert hosts == cluster.hosts
+    assert hosts == far_hosts
     with pytest.raises(RuntimeError, match="reference"):
         hosts.shutdown()
     with pytest.raises(ValueError, match="owne"):
         same_procs.stop()
 
 
-def test_meshes_that_are_still_starting_are_sent_and_called(
-    cluster: Cluster, spawn_far: Spawn
-) -> None:
+def test_meshes_that_are_still_starting_are_sent_and_called(spawn_far: Spawn) -> None:
     caller = spawn_far(1).spawn("c", Caller)
     late = spawn_far(1).spawn("late", Echo)  # nothing waits for it here
     assert caller.call.call(late, 3).get().values() == [[3, 3, 3]] * 3
@@ -626,9 +629,9 @@ def test_a_stopped_actor_mesh_says_so_to_callers_on_every_host(spawn_far: Spawn)
 
 
 def test_a_stopped_proc_mesh_says_so_to_callers_on_every_host(
-    cluster: Cluster, spawn_far: Spawn
+    far_hosts: HostMesh, spawn_far: Spawn
 ) -> None:
-    stopping = cluster.hosts.spawn_procs(name="stopping")
+    stopping = far_hosts.spawn_procs(name="stopping")
     echo, callers = stopping.spawn("echo", Echo), spawn_far(1).spawn("callers", Caller)
     assert callers.call.call(echo, 1).get().values() == [[1, 1, 1]] * 3
     stopping.stop().get()

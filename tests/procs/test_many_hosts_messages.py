@@ -28,6 +28,8 @@ from monarch.errors import BackpressureError
 if TYPE_CHECKING:
     from conftest import Spawn
 
+pytestmark = pytest.mark.processes("messages between hosts go through sockets")
+
 MEGABYTE = 1 << 20
 
 

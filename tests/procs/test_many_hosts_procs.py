@@ -22,6 +22,7 @@ from monarch.actor import (
     Actor,
     ActorError,
     BootstrapCommand,
+    HostMesh,
     SupervisionError,
     default_bootstrap_cmd,
     endpoint,
@@ -100,6 +101,7 @@ def test_procs_have_the_environment_of_their_worker_and_not_that_of_the_client(
         hosts.shutdown().get()
 
 
+@pytest.mark.processes("the environment of a process")
 def test_bootstrap_commands_change_the_environment_of_each_rank(
     spawn_far: Spawn, method: str
 ) -> None:
@@ -148,6 +150,7 @@ def test_a_command_that_fails_on_one_host_leaves_the_procs_of_the_others(cluster
     procs.stop().get()
 
 
+@pytest.mark.processes("the working directory of a process")
 def test_a_working_directory_that_the_host_does_not_have_is_no_hindrance(
     spawn_far: Spawn, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +200,7 @@ def test_an_interpreter_that_a_host_does_not_have_is_an_error_when_procs_are_spa
     procs.stop().get()
 
 
+@pytest.mark.processes("the CPUs of a process")
 def test_procs_are_bound_to_cpus_of_their_host(spawn_far: Spawn) -> None:
     cpu = min(os.sched_getaffinity(0))
     looker = spawn_far(2, proc_bind=[{"cpus": str(cpu)}, {}]).spawn("l", Looker)
@@ -207,6 +211,7 @@ def test_procs_are_bound_to_cpus_of_their_host(spawn_far: Spawn) -> None:
 # a function that runs first
 
 
+@pytest.mark.processes("how processes are started")
 def test_the_bootstrap_function_runs_on_every_proc_before_any_actor(
     spawn_far: Spawn, method: str
 ) -> None:
@@ -227,7 +232,7 @@ def test_an_async_bootstrap_function_runs_too(spawn_far: Spawn) -> None:
 
 
 def test_a_bootstrap_that_raises_on_one_host_fails_uses_of_the_procs(
-    cluster: Cluster,
+    far_hosts: HostMesh,
 ) -> None:
     def bootstrap() -> None:
         from monarch.actor import current_rank
@@ -235,7 +240,7 @@ def test_a_bootstrap_that_raises_on_one_host_fails_uses_of_the_procs(
         if current_rank()["hosts"] == 1:
             raise OSError("no GPU here")
 
-    procs = cluster.hosts.spawn_procs(bootstrap=bootstrap, name="boots")
+    procs = far_hosts.spawn_procs(bootstrap=bootstrap, name="boots")
     with pytest.raises(ActorError, match="no GPU here"):
         procs.initialized.get()
     with pytest.raises(ActorError, match="no GPU here"):
@@ -246,6 +251,7 @@ def test_a_bootstrap_that_raises_on_one_host_fails_uses_of_the_procs(
 # what is there
 
 
+@pytest.mark.processes("the configuration of a process")
 def test_the_configuration_of_the_client_is_in_force_on_the_hosts(spawn_far: Spawn) -> None:
     with configured(mailbox_limit=77):
         looker = spawn_far(1).spawn("l", Looker)
@@ -387,7 +393,7 @@ def test_a_failure_report_has_the_last_output_of_a_remote_process() -> None:
 
 
 def test_an_owner_hears_of_a_killed_remote_proc_whose_neighbours_live(
-    cluster: Cluster, spawn_far: Spawn, faults: Faults
+    spawn_far: Spawn, faults: Faults
 ) -> None:
     procs = spawn_far({"gpus": 2})
     echo = procs.spawn("echo", Echo)
@@ -422,7 +428,7 @@ def wait_for_life(mesh: Any, rank: int, number: int) -> None:
 
 @pytest.mark.parametrize("strategy", [OneForOne, AllForOne])
 def test_a_killed_proc_of_another_host_starts_again_with_its_actors(
-    cluster: Cluster, spawn_far: Spawn, strategy: Any
+    spawn_far: Spawn, strategy: Any
 ) -> None:
     procs = spawn_far(1, restart=strategy())
     counters, echo = procs.spawn("c", Counter, 5), procs.spawn("e", Echo)
@@ -440,9 +446,7 @@ def test_a_killed_proc_of_another_host_starts_again_with_its_actors(
     assert echo.say.call(1).get().values() == [1, 1, 1]
 
 
-def test_calls_from_anywhere_are_held_for_a_rank_that_starts_again(
-    cluster: Cluster, spawn_far: Spawn
-) -> None:
+def test_calls_from_anywhere_are_held_for_a_rank_that_starts_again(spawn_far: Spawn) -> None:
     class Asks(Actor):
         @endpoint
         def ask(self, other: Any) -> list[int]:
@@ -462,7 +466,7 @@ def test_calls_from_anywhere_are_held_for_a_rank_that_starts_again(
 
 
 def test_a_call_that_comes_after_a_death_on_another_host_waits_for_the_restart(
-    cluster: Cluster, spawn_far: Spawn
+    spawn_far: Spawn,
 ) -> None:
     echo = spawn_far(1, restart=OneForOne(max_restarts=10)).spawn("e", Echo)
     far = echo.slice(hosts=1)
@@ -518,10 +522,10 @@ class Supervisor(Actor):
 
 
 def test_an_actor_on_one_host_supervises_what_it_owns_on_others(
-    cluster: Cluster, spawn_far: Spawn
+    far_hosts: HostMesh, spawn_far: Spawn
 ) -> None:
     supervisor = spawn_far(1).spawn("s", Supervisor).slice(hosts=0)
-    echo = supervisor.spawn.call_one(cluster.hosts).get()
+    echo = supervisor.spawn.call_one(far_hosts).get()
     pids = echo.pid.call().get().values()
     os.kill(pids[2], signal.SIGKILL)
     wait_until(

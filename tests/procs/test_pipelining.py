@@ -21,7 +21,10 @@ from monarch.actor import ProcMesh, this_host
 from monarch.parallel.pipelining import PipelineParallelism, get_parameter_udf
 from monarch.tensor_engine import OpaqueModule, RemoteException
 
-pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("threads", "descriptors"),  # torch's
+]
 
 ROWS, MICRO, STEPS = 8, 2, 3
 

@@ -33,7 +33,6 @@ def wait_for_file(path: str) -> str:
     return path
 
 
-@pytest.mark.processes("waits with `concurrent.futures`, outside of the engine")
 def test_results_come_in_the_order_of_the_items(spawn: Spawn) -> None:
     with pool(spawn(3), square) as squares:
         assert list(squares.map(range(200))) == [number * number for number in range(200)]
@@ -41,7 +40,6 @@ def test_results_come_in_the_order_of_the_items(spawn: Spawn) -> None:
         assert list(squares.map(iter([7]))) == [49]  # again, with whatever can be iterated
 
 
-@pytest.mark.processes("waits with `concurrent.futures`, outside of the engine")
 def test_items_are_asked_for_only_when_there_is_room(spawn: Spawn, tmp_path: Path) -> None:
     door = tmp_path / "door"
     asked: list[int] = []
@@ -60,7 +58,6 @@ def test_items_are_asked_for_only_when_there_is_room(spawn: Spawn, tmp_path: Pat
         door.touch()
 
 
-@pytest.mark.processes("waits with `concurrent.futures`, outside of the engine")
 def test_an_error_is_raised_at_its_place_and_the_pool_goes_on(spawn: Spawn) -> None:
     with pool(spawn(2), picky) as numbers:
         results = numbers.map(range(10))

@@ -36,7 +36,10 @@ class Holder:
     numbers = random.Random()
 """
 
-pytestmark = pytest.mark.processes("each process has a state of random numbers of its own")
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.processes("each process has a state of random numbers of its own"),
+]
 
 
 class Draws(Actor):

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helpers.actors import open_channel
+from helpers.each import for_each
 from helpers.rdma_actors import Owner, User, pattern
+from helpers.waiting import wait_until
 from monarch.actor import Actor, ActorError, endpoint
 from monarch.config import configured
 from monarch.rdma import (
@@ -37,7 +39,7 @@ from monarch.rdma.transfer import submit
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = pytest.mark.processes("memory of other processes")
+OTHERS = pytest.mark.processes("memory of other processes")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -125,8 +127,9 @@ def test_a_larger_target_keeps_what_is_behind(owner: Any) -> None:
     assert into == pattern(100) + b"\xff" * 20
 
 
-@pytest.mark.parametrize(
-    ("call", "error"),
+@pytest.mark.usefixtures("spawn")
+@for_each(
+    "call, error",
     [
         (lambda b: b.read_into(bytearray(99)), ValueError),
         (lambda b: b.read_into(b"x" * 100), ValueError),
@@ -161,8 +164,7 @@ def test_a_transfer_starts_when_it_is_called(owner: Any) -> None:
     buffer.write_from(b"eager").exception()
     first = buffer.write_from(b"still")
     into = bytearray(5)
-    while not first.done():
-        pass
+    wait_until(first.done, what="the transfer")
     buffer.read_into(into, nbytes=5).get()
     assert into == b"still"
 
@@ -289,6 +291,7 @@ def test_what_can_be_done_is_done_and_every_error_is_told(owner: Any) -> None:
 # where it goes
 
 
+@OTHERS
 def test_explain_says_which_path_is_taken_and_why_not_the_others(spawn: Spawn) -> None:
     procs = spawn(2)
     owner = procs.slice(gpus=0).spawn("owner", Owner)
@@ -303,6 +306,7 @@ def test_explain_says_which_path_is_taken_and_why_not_the_others(spawn: Spawn) -
         buffer.explain(procs)
 
 
+@OTHERS
 def test_a_process_that_never_saw_the_package_can_be_asked(spawn: Spawn) -> None:
     buffer = RDMABuffer(bytearray(10))
     assert buffer.explain(spawn(1)).taken == "vm"
@@ -414,6 +418,7 @@ class TestMemoryOfAnotherDevice:
         with pytest.raises(RDMAError, match="atomic"):
             buffer.fetch_add(1).get()
 
+    @OTHERS
     @pytest.mark.parametrize("path", ["vm", "messages"])
     def test_what_is_fetched_into_it_goes_through_the_host(self, owner: Any, path: str) -> None:
         buffer = owner.make.call_one("a", 1000).get()

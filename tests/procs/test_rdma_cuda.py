@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from conftest import Spawn
 
 pytestmark = [
+    pytest.mark.torch,
     pytest.mark.skipif(
         not torch.cuda.is_available(), reason="shares memory of a GPU; there is none here"
     ),

@@ -24,7 +24,10 @@ from monarch.config import configured
 from monarch.rdma import Replica, SharedState, Split, pull, push, share_state
 from monarch.spmd import setup_torch_elastic_env
 
-pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("threads", "descriptors"),  # torch's
+]
 
 RANKS = 2
 

@@ -19,7 +19,7 @@ from monarch.rdma.leases import Outbox
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = pytest.mark.processes("memory of other processes")
+OTHERS = pytest.mark.processes("time after which memory goes, by the clock of the machine")
 
 
 class Actors(NamedTuple):
@@ -66,6 +66,7 @@ def test_memory_that_nobody_was_told_of_goes_with_its_handle(spawn: Spawn) -> No
     wait_gone(owner, "a")
 
 
+@OTHERS
 def test_memory_goes_with_the_last_handle_elsewhere(actors: Actors) -> None:
     buffer = actors.owner.make_and_keep.call_one("a", 100).get()
     actors.user.keep.call_one("mine", buffer).get()
@@ -78,6 +79,7 @@ def test_memory_goes_with_the_last_handle_elsewhere(actors: Actors) -> None:
     wait_gone(actors.owner, "a")
 
 
+@OTHERS
 def test_a_process_that_ends_holds_nothing_any_more(actors: Actors, spawn: Spawn) -> None:
     buffer = actors.owner.make_and_keep.call_one("a", 100).get()
     procs = spawn(1)

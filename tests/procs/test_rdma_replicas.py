@@ -24,8 +24,6 @@ np = pytest.importorskip("numpy", reason="shares arrays; numpy is not installed"
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = pytest.mark.processes("memory of other processes")
-
 
 class Trainer(Actor):
     def __init__(self) -> None:

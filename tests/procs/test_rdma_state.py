@@ -34,7 +34,6 @@ np = pytest.importorskip("numpy", reason="shares arrays; numpy is not installed"
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = pytest.mark.processes("memory of other processes")
 
 ROWS, COLUMNS = 8, 12
 

@@ -126,68 +126,71 @@ class Caller(Actor):
         self.service.stop()
 
 
-@pytest.fixture(scope="module")
-def pair(_booted: None) -> Iterator[Service[Replica]]:
-    """Two replicas that tests share, which leave them as they are."""
+@pytest.fixture(autouse=True)
+def _hosts(spawn: Spawn) -> None:
+    """`this_host()` is one of the kind that `spawn` would use."""
+
+
+@pytest.fixture
+def two(_hosts: None) -> Iterator[Service[Replica]]:
+    """Two replicas."""
     with Service(this_host(), Replica, ("hi",), replicas=2, name="pair", in_flight=1) as service:
         service.scale(2).get(timeout=LIMIT)
         yield service
 
 
-def test_a_call_goes_to_one_replica_and_gives_its_value(pair: Service[Replica]) -> None:
-    assert pair.greet.call_one("you").get(timeout=LIMIT) == "hi you"
-    assert pair.greet.call_one(name="me").get(timeout=LIMIT) == "hi me"
+def test_a_call_goes_to_one_replica_and_gives_its_value(two: Service[Replica]) -> None:
+    assert two.greet.call_one("you").get(timeout=LIMIT) == "hi you"
+    assert two.greet.call_one(name="me").get(timeout=LIMIT) == "hi me"
 
 
-def test_the_typed_handle_is_the_service(pair: Service[Replica]) -> None:
-    assert pair.typed.pid.call_one().get() in pair.pid.call().get().values()
-    assert list(pair.typed.pid.call().get().extent) == ["replica"]
+def test_the_typed_handle_is_the_service(two: Service[Replica]) -> None:
+    assert two.typed.pid.call_one().get() in two.pid.call().get().values()
+    assert list(two.typed.pid.call().get().extent) == ["replica"]
 
 
-def test_a_call_to_all_has_a_value_of_each_replica(pair: Service[Replica]) -> None:
-    pids = pair.pid.call().get(timeout=LIMIT)
+def test_a_call_to_all_has_a_value_of_each_replica(two: Service[Replica]) -> None:
+    pids = two.pid.call().get(timeout=LIMIT)
     assert pids.sizes == {"replica": 2}
     assert len(set(pids.values())) == 2
 
 
-def test_idle_replicas_are_called_in_turn(pair: Service[Replica]) -> None:
-    pids = [pair.pid.call_one().get(timeout=LIMIT) for _ in range(6)]
+def test_idle_replicas_are_called_in_turn(two: Service[Replica]) -> None:
+    pids = [two.pid.call_one().get(timeout=LIMIT) for _ in range(6)]
     assert pids[:2] * 3 == pids and pids[0] != pids[1]
 
 
-def test_a_replica_that_is_busy_gets_less(pair: Service[Replica], tmp_path: Path) -> None:
+def test_a_replica_that_is_busy_gets_less(two: Service[Replica], tmp_path: Path) -> None:
     door = tmp_path / "door"
-    held = pair.wait_for.call_one(str(door))
+    held = two.wait_for.call_one(str(door))
     try:
-        others = {pair.pid.call_one().get(timeout=LIMIT) for _ in range(6)}
-        assert sorted(pair.outstanding().values()) == [0, 1]
+        others = {two.pid.call_one().get(timeout=LIMIT) for _ in range(6)}
+        assert sorted(two.outstanding().values()) == [0, 1]
     finally:
         door.touch()
     assert others.isdisjoint({held.get(timeout=LIMIT)}) and len(others) == 1
 
 
 def test_calls_wait_for_whichever_replica_is_done_first(
-    pair: Service[Replica], tmp_path: Path
+    two: Service[Replica], tmp_path: Path
 ) -> None:
     door = tmp_path / "door"
-    held = pair.wait_for.call_one(str(door))
+    held = two.wait_for.call_one(str(door))
     try:
         # one at a time: `in_flight` of this service
-        others = [pair.pid.call_one() for _ in range(20)]
+        others = [two.pid.call_one() for _ in range(20)]
         pids = {each.get(timeout=LIMIT) for each in others}
     finally:
         door.touch()
     assert len(pids) == 1 and held.get(timeout=LIMIT) not in pids
 
 
-def test_a_call_that_has_not_begun_can_be_taken_back(
-    pair: Service[Replica], tmp_path: Path
-) -> None:
+def test_a_call_that_has_not_begun_can_be_taken_back(two: Service[Replica], tmp_path: Path) -> None:
     door = tmp_path / "door"
-    held = [pair.wait_for.call_one(str(door)) for _ in range(2)]
+    held = [two.wait_for.call_one(str(door)) for _ in range(2)]
     until(lambda: len(list(tmp_path.glob("door.*"))) == 2)  # one at each replica
-    in_a_mailbox = pair.greet.options(session="any").call_one("sent")
-    unsent = pair.greet.call_one("unsent")
+    in_a_mailbox = two.greet.options(session="any").call_one("sent")
+    unsent = two.greet.call_one("unsent")
     try:
         assert unsent.cancel() and in_a_mailbox.cancel()
         assert unsent.cancelled(), "at once: nobody else knew of it"
@@ -199,19 +202,19 @@ def test_a_call_that_has_not_begun_can_be_taken_back(
         assert call.cancelled() and not call.cancel()
     assert len({each.get(timeout=LIMIT) for each in held}) == 2
     assert not {"sent", "unsent"} & {
-        name for seen in pair.history.call().get(timeout=LIMIT).values() for name in seen
+        name for seen in two.history.call().get(timeout=LIMIT).values() for name in seen
     }
-    assert set(pair.outstanding().values()) == {0}
+    assert set(two.outstanding().values()) == {0}
 
 
 def test_a_call_that_waits_has_its_arguments_as_they_were(
-    pair: Service[Replica], tmp_path: Path
+    two: Service[Replica], tmp_path: Path
 ) -> None:
     door = tmp_path / "door"
     try:
-        held = [pair.wait_for.call_one(str(door)) for _ in range(2)]
+        held = [two.wait_for.call_one(str(door)) for _ in range(2)]
         data = bytearray(b"1" * (1 << 20))
-        waits = pair.peek.call_one(Block(data))
+        waits = two.peek.call_one(Block(data))
         data[0] = 0
     finally:
         door.touch()
@@ -220,61 +223,61 @@ def test_a_call_that_waits_has_its_arguments_as_they_were(
 
 
 def test_calls_of_a_session_go_to_one_replica_whoever_makes_them(
-    pair: Service[Replica], spawn: Spawn
+    two: Service[Replica], spawn: Spawn
 ) -> None:
-    caller = spawn().spawn("caller", Caller, pair)
+    caller = spawn().spawn("caller", Caller, two)
     sessions = [f"user {number}" for number in range(12)]
-    pids = {each: pair.pid.options(session=each).call_one().get(timeout=LIMIT) for each in sessions}
+    pids = {each: two.pid.options(session=each).call_one().get(timeout=LIMIT) for each in sessions}
     assert len(set(pids.values())) == 2
     for session in sessions[:3]:
         assert caller.pid_for.call_one(session).get(timeout=LIMIT) == pids[session]
 
 
 def test_a_handle_works_where_it_is_sent_and_stops_nothing_there(
-    pair: Service[Replica], spawn: Spawn
+    two: Service[Replica], spawn: Spawn
 ) -> None:
-    caller = spawn().spawn("caller", Caller, pair)
+    caller = spawn().spawn("caller", Caller, two)
     assert caller.greet.call_one("there").get(timeout=LIMIT) == "hi there"
     with pytest.raises(NotImplementedError, match="only who has made it"):
         caller.stop_it.call_one().get(timeout=LIMIT)
 
 
-def test_what_an_endpoint_raises_is_raised_at_the_caller(pair: Service[Replica]) -> None:
-    for call in (pair.refuse.call_one, pair.refuse.options(retries=3).call_one, pair.refuse.call):
+def test_what_an_endpoint_raises_is_raised_at_the_caller(two: Service[Replica]) -> None:
+    for call in (two.refuse.call_one, two.refuse.options(retries=3).call_one, two.refuse.call):
         with pytest.raises(KeyError) as caught:
             call().get(timeout=LIMIT)
         assert isinstance(caught.value, ActorError)
 
 
-def test_futures_of_a_service_can_be_awaited(pair: Service[Replica]) -> None:
+def test_futures_of_a_service_can_be_awaited(two: Service[Replica]) -> None:
     async def main() -> list[str]:
-        return list(await asyncio.gather(*(pair.greet.call_one(name) for name in "abc")))
+        return list(await asyncio.gather(*(two.greet.call_one(name) for name in "abc")))
 
     assert asyncio.run(main()) == ["hi a", "hi b", "hi c"]
 
 
 def test_a_call_may_have_a_time_limit_and_then_ask_elsewhere(
-    pair: Service[Replica], tmp_path: Path
+    two: Service[Replica], tmp_path: Path
 ) -> None:
     door = tmp_path / "door"
     try:
-        held = pair.wait_for.options(timeout=0.05, retries=1).call_one(str(door))
+        held = two.wait_for.options(timeout=0.05, retries=1).call_one(str(door))
         with pytest.raises(TimeoutError, match="within 0.05s.*Attempts made: 2"):
             held.get(timeout=LIMIT)
         until(lambda: len(list(tmp_path.iterdir())) == 2)  # both were asked
     finally:
         door.touch()
-    until(lambda: sum(pair.outstanding().values()) == 0)
+    until(lambda: sum(two.outstanding().values()) == 0)
 
 
 def test_a_call_has_its_time_also_while_it_waits_and_no_room_after_it(
-    pair: Service[Replica], tmp_path: Path
+    two: Service[Replica], tmp_path: Path
 ) -> None:
     door = tmp_path / "door"
     try:
-        held = [pair.wait_for.call_one(str(door)) for _ in range(2)]
+        held = [two.wait_for.call_one(str(door)) for _ in range(2)]
         with pytest.raises(TimeoutError, match="within 0.05s.*Attempts made: 0"):
-            pair.pid.options(timeout=0.05).call_one().get(timeout=LIMIT)
+            two.pid.options(timeout=0.05).call_one().get(timeout=LIMIT)
         for each in held:
             assert not each.done()
     finally:
@@ -282,28 +285,28 @@ def test_a_call_has_its_time_also_while_it_waits_and_no_room_after_it(
     assert len({each.get(timeout=LIMIT) for each in held}) == 2
     door.unlink()
     try:
-        late = [pair.wait_for.options(timeout=0.05).call_one(str(door)) for _ in range(2)]
+        late = [two.wait_for.options(timeout=0.05).call_one(str(door)) for _ in range(2)]
         for each in late:
             with pytest.raises(TimeoutError, match="within 0.05s"):
                 each.get(timeout=LIMIT)
-        next_one = pair.pid.call_one()
+        next_one = two.pid.call_one()
         # it has been sent, though both are at work
-        until(lambda: sum(pair.outstanding().values()) == 3)
+        until(lambda: sum(two.outstanding().values()) == 3)
     finally:
         door.touch()
     assert next_one.get(timeout=LIMIT) > 0
-    until(lambda: sum(pair.outstanding().values()) == 0)
-    assert [each.late for each in pair._router()._replicas] == [0, 0]
+    until(lambda: sum(two.outstanding().values()) == 0)
+    assert [each.late for each in two._router()._replicas] == [0, 0]
 
 
 def test_a_broadcast_that_can_not_be_sent_counts_nowhere(
-    pair: Service[Replica], monkeypatch: pytest.MonkeyPatch
+    two: Service[Replica], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(pair._router().hub, "_largest", 1000)
+        patch.setattr(two._router().hub, "_largest", 1000)
         with pytest.raises(ValueError, match="over the limit"):
-            pair.greet.broadcast("you" * 1000)
-    assert set(pair.outstanding().values()) == {0}
+            two.greet.broadcast("you" * 1000)
+    assert set(two.outstanding().values()) == {0}
 
 
 @pytest.mark.processes("several processes that look at a service")
@@ -329,30 +332,30 @@ def test_a_process_has_a_service_in_mind_from_before_it_asks_until_that_ends(
     )
 
 
-def test_a_broadcast_reaches_all(pair: Service[Replica]) -> None:
-    pair.greet.broadcast("all of you")
-    assert [seen[-1] for seen in pair.history.call().get(timeout=LIMIT).values()] == [
+def test_a_broadcast_reaches_all(two: Service[Replica]) -> None:
+    two.greet.broadcast("all of you")
+    assert [seen[-1] for seen in two.history.call().get(timeout=LIMIT).values()] == [
         "all of you"
     ] * 2
 
 
-def test_misuse_is_refused_at_the_call(pair: Service[Replica]) -> None:
+def test_misuse_is_refused_at_the_call(two: Service[Replica]) -> None:
     with pytest.raises(TypeError, match="missing a required argument"):
-        pair.greet.call_one()
+        two.greet.call_one()
     with pytest.raises(
         AttributeError, match="has no endpoint 'wave'; its endpoints are: greet, history"
     ):
-        pair.wave
+        two.wave
     with pytest.raises(TypeError, match="is remote"):
-        pair.greet("you")
+        two.greet("you")
     with pytest.raises(
         AttributeError, match="no adverb 'stream'; they are call_one, for one replica, and call"
     ):
-        pair.greet.stream("you")
+        two.greet.stream("you")
     with pytest.raises(
         ValueError, match="timeout must be a number of seconds, from 0 to .*, got '1'"
     ):
-        pair.greet.options(timeout="1")
+        two.greet.options(timeout="1")
     with pytest.raises(ValueError, match="route is 'least loaded' or 'round robin', got 'random'"):
         Service(this_host(), Replica, route="random")
     with pytest.raises(ValueError, match="replicas must be at least 1, got 0"):
@@ -365,7 +368,7 @@ def test_misuse_is_refused_at_the_call(pair: Service[Replica]) -> None:
         Service(this_host(), Doubler, procs_per_replica={"gpus": 2})
 
 
-def test_a_process_counts_what_it_asks_of_a_service(pair: Service[Replica]) -> None:
+def test_a_process_counts_what_it_asks_of_a_service(two: Service[Replica]) -> None:
     def calls() -> float:
         counter = next(
             each
@@ -376,7 +379,7 @@ def test_a_process_counts_what_it_asks_of_a_service(pair: Service[Replica]) -> N
 
     before = calls()
     for _ in range(3):
-        pair.pid.call_one().get(timeout=LIMIT)
+        two.pid.call_one().get(timeout=LIMIT)
     assert calls() == before + 3
 
 
@@ -426,7 +429,8 @@ def test_a_stopped_service_has_answered_what_it_had_and_refuses_the_rest(tmp_pat
     door.touch()
     stopped.get(timeout=LIMIT)
     assert held.get(timeout=LIMIT) == pid
-    assert not os.path.exists(f"/proc/{pid}")
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
     with pytest.raises(SupervisionError, match="has no replica: it has ended"):
         service.pid.call_one().get(timeout=LIMIT)
 

@@ -22,6 +22,7 @@ from monarch.simulator import Machine, Simulator, measure, patch_tensor_engine
 from monarch.simulator.meter import processor_times
 
 pytestmark = [
+    pytest.mark.torch,
     pytest.mark.timeout(300),  # to measure a machine that is busy takes long
     pytest.mark.processes("compares with real processes"),
 ]
@@ -40,19 +41,19 @@ STEPS = 4
 
 
 @pytest.fixture(scope="module")
-def machine(pair: ProcMesh) -> Machine:
+def machine(pair_of_processes: ProcMesh) -> Machine:
     """This one.
 
     Ranks have one thread each, as there may be only two cores; others may be using them, too.
     """
-    with pair.activate():
+    with pair_of_processes.activate():
         remote("torch.set_num_threads", propagate="inspect")(1)
-    return measure(pair, shared=True)
+    return measure(pair_of_processes, shared=True)
 
 
-def computed(pair: ProcMesh, shape: tuple[int, int, int]) -> float:
+def computed(pair_of_processes: ProcMesh, shape: tuple[int, int, int]) -> float:
     """Seconds of processor time that a rank needs for a step."""
-    with pair.activate():
+    with pair_of_processes.activate():
         step = network(*shape)
         for _ in range(2):
             inspect(step())
@@ -81,9 +82,9 @@ def predicted(machine: Machine, shape: tuple[int, int, int], folder: Path) -> fl
 
 
 def test_what_ranks_compute_is_predicted_within_a_factor_of_two(
-    pair: ProcMesh, machine: Machine, tmp_path: Path
+    pair_of_processes: ProcMesh, machine: Machine, tmp_path: Path
 ) -> None:
-    real = {name: computed(pair, shape) for name, shape in NETWORKS.items()}
+    real = {name: computed(pair_of_processes, shape) for name, shape in NETWORKS.items()}
     simulated = {name: predicted(machine, shape, tmp_path) for name, shape in NETWORKS.items()}
     print(
         "\n".join(
@@ -118,13 +119,17 @@ def reduced(
     return best
 
 
-def test_which_way_of_reducing_is_faster_is_predicted(pair: ProcMesh, machine: Machine) -> None:
+def test_which_way_of_reducing_is_faster_is_predicted(
+    pair_of_processes: ProcMesh, machine: Machine
+) -> None:
     sim = Simulator(1, 2, machine=machine, simulate_mode="simulate_with_report_only")
     simulated = {
         bucket: reduced(sim.mesh, "gpu", bucket, lambda _: sim.step().seconds, 3)
         for bucket in (False, True)
     }
-    real = {bucket: reduced(pair, "gpus", bucket, float, 12) for bucket in (False, True)}
+    real = {
+        bucket: reduced(pair_of_processes, "gpus", bucket, float, 12) for bucket in (False, True)
+    }
     print(f"seconds; one by one: False, in a bucket: True\nreal {real}\nsimulated {simulated}")
     assert simulated[True] < simulated[False] / 3
     assert real[True] < real[False] / 2

@@ -85,6 +85,7 @@ def test_wrong_arguments_are_refused_at_the_call(spawn: Spawn) -> None:
         asyncio.run(blocks())
 
 
+@pytest.mark.torch
 @needs_torch
 @pytest.mark.may_keep("threads", "descriptors")
 @pytest.mark.timeout(120)

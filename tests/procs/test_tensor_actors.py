@@ -23,7 +23,10 @@ from monarch.tensor_engine import RemoteException
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("threads", "descriptors"),  # torch's
+]
 
 
 class Keeper(Actor):
@@ -122,6 +125,7 @@ def keepers(pair: ProcMesh, mesh: Any) -> Iterator[Any]:
     keepers.stop().get()
 
 
+@pytest.mark.both
 def test_each_actor_gets_the_tensor_of_its_rank(mesh: Any, keepers: Any) -> None:
     x = torch.ones(3) * mesh.rank("gpus")
     assert list(keepers.total.call(x).get().values()) == [0.0, 3.0]
@@ -258,6 +262,7 @@ def test_local_tensors_come_and_go_while_a_mesh_is_active(mesh: Any, keepers: An
         assert torch.equal(answer["given"][1].to_dense(), sparse.to_dense())
 
 
+@pytest.mark.both
 def test_async_actors_borrow_as_well(pair: ProcMesh, mesh: Any) -> None:
     keepers = pair.spawn("async", AsyncKeeper)
     x = torch.ones(4)

@@ -37,7 +37,10 @@ from monarch.tensor_engine import (
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = pytest.mark.may_keep("descriptors")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("descriptors"),  # torch's
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,6 +58,7 @@ def fails(size: int = 4) -> Any:
 # meshes and activation
 
 
+@pytest.mark.both
 def test_an_operation_runs_on_every_rank(mesh: Any) -> None:
     total = torch.ones(2, 3) + torch.ones(2, 3)
     assert type(total) is monarch.Tensor
@@ -78,6 +82,7 @@ def test_ranks_differ_by_their_rank(spawn: Spawn) -> None:
             mesh.rank("tp")
 
 
+@pytest.mark.both
 def test_activations_nest_and_end_with_their_block(pair: ProcMesh) -> None:
     procs = pair
     with pytest.raises(ValueError, match="no device mesh is active"):
@@ -135,6 +140,7 @@ def test_an_engine_starts_on_a_slice(spawn: Spawn) -> None:
     assert inspect(x, gpus=1).item() == 2
 
 
+@pytest.mark.both
 def test_a_thread_has_its_own_active_mesh(mesh: Any) -> None:
     seen: list[Any] = []
 
@@ -360,6 +366,22 @@ def test_views_in_inference_mode_are_what_they_are_views_of(mesh: Any) -> None:
     assert x._version == version + 1
     assert inspect(views[4]).tolist() == [2.0, 2.0]
     (net(x)[0].sum() + views[0].sum()).backward()
+
+
+def test_in_inference_mode_a_result_may_be_its_argument(mesh: Any) -> None:
+    x, y = torch.ones(2, 3), torch.zeros(2, 3)
+    with torch.inference_mode():
+        flat = x.flatten()
+        kept = [x.float(), x.to(torch.float32), x.cpu(), x.type_as(y), *torch.broadcast_tensors(x)]
+        assert all(each is x for each in kept)
+        assert flat.flatten() is flat
+        assert x.to(torch.float64) is not x
+        assert inspect(nn.functional.mse_loss(x, y)).item() == 1
+        assert inspect(nn.functional.l1_loss(x, y)).item() == 1
+        assert inspect(torch.masked.sum(x, 0)).tolist() == [2, 2, 2]
+        assert torch.feature_dropout(x, 0.0, train=True) is x  # p is no part of the plan's key
+        assert inspect(torch.feature_dropout(x, 1.0, train=True)).tolist() == inspect(y).tolist()
+        assert inspect(nn.Dropout(0.5).eval()(x)).tolist() == inspect(x).tolist()
 
 
 def test_what_is_resized_to_hold_a_result_has_its_shape(mesh: Any) -> None:
@@ -690,6 +712,7 @@ def register() -> Any:
     return library
 
 
+@pytest.mark.processes("ranks that have not imported what the program has")
 def test_an_operation_that_ranks_do_not_know_fails_alone_until_they_do(mesh: Any) -> None:
     library = register()
     try:
@@ -783,7 +806,7 @@ class Slots(Actor):
     def count(self) -> int:
         from monarch.tensor_engine.worker import workers
 
-        return sum(worker.count for worker in workers.values())
+        return sum(worker.count for worker in workers().values())
 
 
 def test_values_are_freed_with_their_handles(spawn: Spawn) -> None:

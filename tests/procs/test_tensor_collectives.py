@@ -28,7 +28,10 @@ from monarch.tensor_engine import RemoteException
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("threads", "descriptors"),  # torch's
+]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,10 @@ import torch
 from monarch import coalescing, inspect
 from monarch.tensor_engine import record
 
-pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("threads", "descriptors"),  # torch's
+]
 
 
 def seeded(seed: int = 3) -> torch.Generator:

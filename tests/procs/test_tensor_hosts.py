@@ -18,7 +18,10 @@ import torch
 from monarch import inspect, reduce
 from monarch.job import ProcessJob
 
-pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("threads", "descriptors"),  # torch's
+]
 
 
 @pytest.mark.timeout(120)

@@ -25,7 +25,10 @@ from monarch.actor import Actor, endpoint
 from monarch.tensor_engine import TensorError
 from monarch.tensor_engine import engine as engine_module
 
-pytestmark = pytest.mark.may_keep("descriptors", "threads")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("descriptors", "threads"),  # torch's
+]
 
 MIB = 1 << 20
 _gate = threading.Event()
@@ -49,7 +52,7 @@ class Opener(Actor):
 def _count() -> int:
     from monarch.tensor_engine.worker import workers
 
-    return sum(worker.count for worker in workers.values())
+    return sum(worker.count for worker in workers().values())
 
 
 def _memory() -> int:
@@ -67,6 +70,7 @@ def memory() -> int:
     return max(remote(_memory).call().get().values())
 
 
+@pytest.mark.processes("the memory of a process")
 def test_memory_is_given_back_before_the_next_operation(mesh: Any) -> None:
     inspect(torch.ones(1))
     before = memory()
@@ -93,6 +97,7 @@ def test_an_alias_keeps_memory_and_drop_does_not_care(mesh: Any) -> None:
             alias.add(1)
 
 
+@pytest.mark.processes("ranks that wait, and hold up nothing else")
 def test_dropping_and_deleting_do_not_wait_for_the_ranks(mesh: Any) -> None:
     many = [torch.ones(1) for _ in range(100)]
     inspect(many[-1])
@@ -155,6 +160,7 @@ def running_ahead(step: Callable[[], Any]) -> Iterator[int]:
         thread.join()
 
 
+@pytest.mark.processes("ranks that wait, and hold up nothing else")
 @pytest.mark.parametrize("spread", [False, True])
 def test_the_controller_does_not_run_away(
     mesh: Any, monkeypatch: pytest.MonkeyPatch, spread: bool
@@ -196,6 +202,7 @@ def test_a_hundred_thousand_live_tensors(mesh: Any) -> None:
     assert max(counts()) < 50
 
 
+@pytest.mark.processes("ranks that wait, and hold up nothing else")
 @pytest.mark.timeout(600)
 def test_many_operations_take_no_more_memory_than_a_tenth_of_them(mesh: Any) -> None:
     one, x, issued = torch.ones(2), torch.zeros(2), 0

@@ -29,7 +29,11 @@ from monarch.tensor_engine import (
     remote_method,
 )
 
-pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("threads", "descriptors"),  # torch's
+    pytest.mark.processes("not yet looked at in one process"),
+]
 
 
 def at(tensor: Any, rank: int) -> Any:

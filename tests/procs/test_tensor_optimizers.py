@@ -22,7 +22,10 @@ from monarch import fetch_shard, inspect, no_mesh
 from monarch.tensor_engine import distribute
 from monarch.tensor_engine.fakes import ValueNotHereError
 
-pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("threads", "descriptors"),  # torch's
+]
 
 Make = Callable[[Any], torch.optim.Optimizer]
 

@@ -18,7 +18,11 @@ import torch
 from monarch import inspect, remote
 from monarch.tensor_engine import RemoteException, create_pipe, remote_generator
 
-pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("threads", "descriptors"),  # torch's
+    pytest.mark.processes("a pipe starts processes"),
+]
 
 
 def at(tensor: Any, rank: int) -> Any:
@@ -93,7 +97,7 @@ def test_what_was_sent_is_let_go(mesh: Any) -> None:
 def _count() -> int:
     from monarch.tensor_engine.worker import workers
 
-    return sum(worker.count for worker in workers.values())
+    return sum(worker.count for worker in workers().values())
 
 
 def test_a_pipe_of_a_slice_has_one_process(mesh: Any) -> None:

@@ -19,7 +19,10 @@ import torch
 from monarch import Stream, coalescing, inspect, no_mesh, remote
 from monarch.tensor_engine import record
 
-pytestmark = pytest.mark.may_keep("descriptors", "threads")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("descriptors", "threads"),  # torch's
+]
 
 STEPS = 25
 ARGUMENTS = 3

@@ -31,6 +31,8 @@ from monarch.tensor_engine import Tensor, distribute
 from monarch.tensor_engine.fakes import ValueNotHereError
 
 pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.processes("not yet looked at in one process"),
     pytest.mark.may_keep("threads", "descriptors"),  # torch's
     pytest.mark.filterwarnings("ignore:`torch.jit"),  # of torch's own functions, in some versions
 ]

@@ -31,7 +31,10 @@ from monarch.tensor_engine import (
     worker_collectives,
 )
 
-pytestmark = pytest.mark.may_keep("descriptors", "threads")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("descriptors", "threads"),  # torch's
+]
 
 
 @remote(propagate=lambda tensor, factor: torch.empty_like(tensor))
@@ -55,13 +58,13 @@ _noted: list[str] = []
 def _count() -> int:
     from monarch.tensor_engine.worker import workers
 
-    return sum(worker.count for worker in workers.values())
+    return sum(worker.count for worker in workers().values())
 
 
 def _programs() -> int:
     from monarch.tensor_engine.worker import workers
 
-    return sum(len(worker._shared.programs) for worker in workers.values())
+    return sum(len(worker._shared.programs) for worker in workers().values())
 
 
 def _take_noted() -> list[str]:
@@ -78,6 +81,7 @@ def spoil(mesh: Any) -> torch.Tensor:
 # coalescing
 
 
+@pytest.mark.processes("a list that the ranks do not share")
 def test_nothing_is_sent_before_the_block_ends(mesh: Any) -> None:
     remote(_take_noted).call().get()
     with coalescing():
@@ -110,6 +114,7 @@ def test_what_is_made_in_a_block_is_used_after_it(mesh: Any) -> None:
     assert inspect(view).tolist() == [302]
 
 
+@pytest.mark.both
 def test_a_block_that_raises_has_done_nothing(mesh: Any) -> None:
     base = torch.ones(2)
     made, views = [], []
@@ -285,6 +290,7 @@ class Counted:
         return self.recorded(*args, **kwargs)
 
 
+@pytest.mark.both
 def test_a_recorded_function_is_run_twice_and_then_replayed(mesh: Any) -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> Any:
         for _ in range(10):
@@ -686,6 +692,7 @@ def sum_over(tensor: torch.Tensor, group: Any) -> torch.Tensor:
     return total
 
 
+@pytest.mark.processes("groups of torch.distributed")
 def test_a_process_group_may_be_made_in_a_recording(mesh: Any) -> None:
     function = record(lambda x: sum_over(x, mesh.process_group("gpus")))
     for step in range(4):
@@ -889,6 +896,7 @@ def test_the_old_path_is_an_alias() -> None:
     assert module.coalescing is coalescing
 
 
+@pytest.mark.processes("RDMA")
 def test_a_move_to_another_engine_is_not_recorded_and_harms_nothing(
     mesh: Any, pair: ProcMesh
 ) -> None:

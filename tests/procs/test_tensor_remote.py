@@ -22,7 +22,10 @@ from monarch.tensor_engine import RemoteException, function_resolvers
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("threads", "descriptors"),  # torch's
+]
 
 
 def same(x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -34,6 +37,7 @@ def scaled(x: Any, factor: float, *, plus: Any = 0) -> Any:
     return x * factor + plus
 
 
+@pytest.mark.both
 def test_a_function_runs_on_each_rank_with_its_tensors(mesh: Any) -> None:
     x = torch.ones(2) * mesh.rank("gpus")
     y = scaled(x, 3.0, plus=torch.ones(2))
@@ -42,6 +46,7 @@ def test_a_function_runs_on_each_rank_with_its_tensors(mesh: Any) -> None:
     assert inspect((y + 1).sum()).item() == 4.0
 
 
+@pytest.mark.both
 def test_functions_are_found_by_name_or_sent(mesh: Any) -> None:
     x = torch.full((2,), 4.0)
     offset = 10
@@ -139,6 +144,7 @@ def test_a_rule_that_lies_is_found_out(mesh: Any) -> None:
             inspect(result[1] if isinstance(result, tuple) else result)
 
 
+@pytest.mark.processes("ranks have an environment of their own")
 def test_call_gives_what_each_rank_returned(mesh: Any) -> None:
     x = torch.ones(2) * mesh.rank("gpus")
 
@@ -167,6 +173,7 @@ def test_broadcast_is_one_way(mesh: Any) -> None:
     assert inspect(x, gpus=1).item() == 3
 
 
+@pytest.mark.both
 def test_a_failure_is_told_and_can_be_lived_with(mesh: Any) -> None:
     def fail_on_one(x: Any) -> Any:
         if x.item() == 1:
@@ -211,6 +218,7 @@ def test_tensors_inside_of_other_objects_arrive(mesh: Any) -> None:
     assert remote(lambda box: box.content.item()).call(box).get().item(gpus=1) == 1
 
 
+@pytest.mark.processes("messages in shared memory")
 def test_large_arguments_are_sent_as_they_are_now(mesh: Any) -> None:
     np = pytest.importorskip("numpy")
     data = np.ones(100_000)
@@ -253,6 +261,7 @@ def test_objects_can_stay_on_the_ranks(mesh: Any) -> None:
         monarch.OpaqueRef(3)
 
 
+@pytest.mark.processes("groups of torch.distributed")
 def test_functions_can_use_process_groups(mesh: Any) -> None:
     group = mesh.process_group("gpus")
     assert group.size() == 2
@@ -357,7 +366,7 @@ def counts(mesh: Any) -> int:
     def count() -> int:
         from monarch.tensor_engine.worker import workers
 
-        return sum(worker.count for worker in workers.values())
+        return sum(worker.count for worker in workers().values())
 
     return int(max(remote(count).call().get().values()))
 

@@ -18,7 +18,10 @@ from monarch.tensor_engine import RemoteException
 if TYPE_CHECKING:
     from monarch.actor import ProcMesh
 
-pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("threads", "descriptors"),  # torch's
+]
 
 
 class Adds(Actor):

@@ -13,7 +13,10 @@ import torch
 from monarch import Stream, no_mesh
 from monarch.tensor_engine import RemoteException, shards
 
-pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("threads", "descriptors"),  # torch's
+]
 
 
 def test_ranks_of_the_last_dimension_stand_side_by_side(mesh: Any) -> None:

@@ -25,6 +25,9 @@ def test_a_simple_program_imports_neither_the_compiler_nor_transfers() -> None:
                 torch.autograd.backward(torch.nn.functional.gelu(x + x).sum())
                 torch.optim.SGD([x], lr=0.1).step()
                 print(inspect(x.grad).shape)
+            store = torch.distributed.HashStore()
+            torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+            torch.distributed.destroy_process_group()
             print([name for name in sys.modules if name.startswith(("torch._dynamo.", "monarch.rdma"))])
         """,
         timeout=90,
@@ -41,6 +44,7 @@ USES = {
     "submodule": "import torch._dynamo.utils; print(torch._dynamo.utils.counters is not None)",
     "name": "from torch._dynamo import optimize; print(callable(optimize))",
     "decorator": "print(torch._dynamo.disable(lambda: 1)())",
+    "rules": "print(torch._dynamo.trace_rules.lookup)",
 }
 
 
@@ -69,3 +73,31 @@ def test_the_compiler_is_there_when_it_is_used_with_the_settings_made_before(use
         timeout=90,
     )
     assert result.exit_code == 0, result
+
+
+@pytest.mark.timeout(120)
+def test_a_process_group_is_made_without_the_compiler_and_then_with_it() -> None:
+    result = run_script(
+        """
+        import sys
+        import monarch.tensor_engine.fakes
+        import torch, torch.distributed as dist
+
+        def make():
+            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+            dist.destroy_process_group()
+
+        make()
+        print([name for name in sys.modules if name.startswith("torch._dynamo.")])
+        rules = torch._dynamo.trace_rules
+        print(callable(rules.lookup))
+        cleared = []
+        torch._dynamo.trace_rules.clear_lru_cache = lambda: cleared.append(1)
+        make()
+        rules.clear_lru_cache()
+        print(len(cleared))
+        """,
+        timeout=90,
+    )
+    assert result.exit_code == 0, result
+    assert result.stdout.splitlines() == ["['torch._dynamo.config']", "True", "2"]

@@ -29,7 +29,10 @@ from monarch.tensor_engine import (
     record,
 )
 
-pytestmark = pytest.mark.may_keep("descriptors", "threads")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("descriptors", "threads"),  # torch's
+]
 
 _gates: dict[str, threading.Event] = {}
 
@@ -141,6 +144,7 @@ def test_a_fetch_needs_no_active_stream(mesh: Any, other: Stream) -> None:
         fetch_shard([tensor, torch.ones(2)])
 
 
+@pytest.mark.processes("a stream that waits holds up no other")
 def test_streams_work_side_by_side(mesh: Any, other: Stream) -> None:
     pass_gate("side by side")  # on main, which stands until the other stream has gone past
     with other.activate():
@@ -148,6 +152,7 @@ def test_streams_work_side_by_side(mesh: Any, other: Stream) -> None:
     fetch_shard(None).get(timeout=60)
 
 
+@pytest.mark.processes("a stream that waits holds up no other")
 def test_a_fetch_of_one_stream_does_not_wait_for_another(mesh: Any, other: Stream) -> None:
     pass_gate("not waited for")
     with other.activate():
@@ -167,6 +172,7 @@ def test_operations_of_one_stream_keep_their_order(mesh: Any, other: Stream) -> 
         assert inspect(total).item() == expected
 
 
+@pytest.mark.both
 def test_an_error_stays_on_its_stream(mesh: Any, other: Stream) -> None:
     with other.activate():
         bad = torch.zeros(2).index_select(0, torch.tensor([5]) * mesh.rank("gpus"))
@@ -189,12 +195,13 @@ def test_values_of_any_stream_are_freed_with_their_handles(mesh: Any, other: Str
 def _count() -> int:
     from monarch.tensor_engine.worker import workers
 
-    return sum(worker.count for worker in workers.values())
+    return sum(worker.count for worker in workers().values())
 
 
 # reductions and moves
 
 
+@pytest.mark.both
 def test_reductions_of_two_streams_do_not_meet(mesh: Any, other: Stream) -> None:
     """Were there one line of communication for both, either could get what was meant for the
     other.
@@ -221,6 +228,7 @@ def test_a_move_may_arrive_on_another_stream(
     assert inspect(moved).tolist() == [10 * origin, 10 * origin + 1, 10 * origin + 2]
 
 
+@pytest.mark.both
 def test_moves_there_and_back_at_once(mesh: Any, other: Stream) -> None:
     data = torch.zeros(2) + mesh.rank("gpus")
     there = [
@@ -382,6 +390,7 @@ def test_what_was_borrowed_can_be_lent_on(mesh: Any, other: Stream) -> None:
     assert inspect(tensor).tolist() == [6, 6]
 
 
+@pytest.mark.processes("a stream that waits holds up no other")
 def test_the_borrower_waits_for_what_the_origin_did_before(mesh: Any, other: Stream) -> None:
     tensor = torch.zeros(2)
     pass_gate("origin first")
@@ -394,6 +403,7 @@ def test_the_borrower_waits_for_what_the_origin_did_before(mesh: Any, other: Str
     assert inspect(seen).tolist() == [1, 1]
 
 
+@pytest.mark.processes("a stream that waits holds up no other")
 def test_the_origin_waits_for_the_borrowers_last_use_and_no_longer(
     mesh: Any, other: Stream
 ) -> None:
@@ -411,6 +421,7 @@ def test_the_origin_waits_for_the_borrowers_last_use_and_no_longer(
     fetch_shard(None).get(timeout=60)
 
 
+@pytest.mark.processes("a stream that waits holds up no other")
 def test_a_borrow_that_was_never_used_costs_no_wait(mesh: Any, other: Stream) -> None:
     tensor = torch.zeros(2)
     with other.activate():
@@ -530,16 +541,19 @@ def test_a_gradient_generator_adds_what_comes_back_from_another_stream(
 # the end of a stream
 
 
-def _threads() -> list[str]:
+def _threads() -> list[tuple[int | None, str]]:
+    """Those of this process for streams: their number in the system, and their name."""
     return [
-        thread.name for thread in threading.enumerate() if thread.name.startswith("monarch-stream-")
+        (thread.native_id, thread.name)
+        for thread in threading.enumerate()
+        if thread.name.startswith("monarch-stream-")
     ]
 
 
 def threads(stream: int | None = None) -> int:
     """How many threads the ranks have for streams, all together; or for one stream."""
-    names = [name for each in remote(_threads).call().get().values() for name in each]
-    return len(names) if stream is None else names.count(f"monarch-stream-{stream}")
+    found = {thread for each in remote(_threads).call().get().values() for thread in each}
+    return sum(stream is None or name == f"monarch-stream-{stream}" for _, name in found)
 
 
 def test_a_stream_ends_with_its_last_handle(mesh: Any) -> None:
@@ -570,6 +584,7 @@ def test_a_tensor_keeps_its_stream(mesh: Any) -> None:
     wait_until(lambda: threads(number) == 0, what="the stream to end")
 
 
+@pytest.mark.processes("a stream that waits holds up no other")
 def test_what_was_issued_on_a_stream_is_done_before_it_ends(mesh: Any, other: Stream) -> None:
     x = torch.zeros(1)
     stream = Stream("late")

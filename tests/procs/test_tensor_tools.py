@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from conftest import Spawn
 
 pytestmark = [
+    pytest.mark.torch,
     pytest.mark.may_keep("threads", "descriptors"),  # torch's
-    pytest.mark.processes("ranks of a process group"),
+    pytest.mark.processes("the profiler of torch is one for a process"),
 ]
 
 
@@ -94,6 +95,9 @@ def test_the_rest_of_random(mesh: Any) -> None:
     remote_random.random_seed_remote(3)
     draws = remote("random.random").call().get()
     assert draws.item(gpus=0) == draws.item(gpus=1)
+    remote_random.random_seed_remote()
+    draws = remote("random.random").call().get()
+    assert draws.item(gpus=0) != draws.item(gpus=1)
     remote_random.seed_remote()
     x = torch.rand(8)
     assert at(x, 0) != at(x, 1)

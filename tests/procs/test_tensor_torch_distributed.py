@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from conftest import Spawn
 
 pytestmark = [
+    pytest.mark.torch,
     pytest.mark.may_keep("threads", "descriptors"),  # torch's
     pytest.mark.processes("ranks of a process group"),
 ]

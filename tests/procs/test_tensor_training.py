@@ -22,7 +22,10 @@ from torch import nn
 from monarch import Stream, get_active_mesh, get_active_stream, inspect, no_mesh, remote, slice_mesh
 from monarch.tensor_engine import grad_function, grad_generator, gradient_execution_order
 
-pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("threads", "descriptors"),  # torch's
+]
 
 
 def network() -> nn.Sequential:
@@ -30,6 +33,7 @@ def network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 2))
 
 
+@pytest.mark.both
 def test_gradients_of_gradients_and_hooks(mesh: Any) -> None:
     x = torch.tensor([1.0, 2.0], requires_grad=True)
     seen: list[Any] = []
@@ -153,6 +157,7 @@ def test_a_graph_over_two_meshes_is_derived_piece_by_piece(mesh: Any) -> None:
         torch.testing.assert_close(value, (2 * weight).T.expand(3, 3))
 
 
+@pytest.mark.both
 def test_data_parallel_training_is_that_of_the_whole_batch(mesh: Any) -> None:
     data = [[float(row * 4 + column) / 32 for column in range(4)] for row in range(8)]
     net = network()
@@ -210,6 +215,7 @@ def test_a_backward_function_runs_where_the_call_was(mesh: Any) -> None:
     assert inspect(by_torch).tolist() == inspect(one_by_one).tolist() == [2, 2, 0, 0]
 
 
+@pytest.mark.processes("threads of torch")
 def test_operations_of_a_rank_take_its_share_of_the_cores(mesh: Any) -> None:
     share = max(1, len(os.sched_getaffinity(0)) // 2)
     expected = int(os.environ.get("OMP_NUM_THREADS", share))

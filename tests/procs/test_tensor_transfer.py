@@ -25,7 +25,11 @@ from monarch.tensor_engine import RemoteException, spawn_tensor_engine
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("threads", "descriptors"),  # torch's
+    pytest.mark.processes("RDMA"),
+]
 
 
 @pytest.fixture(scope="module")

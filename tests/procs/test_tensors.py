@@ -24,6 +24,8 @@ from torch import nn  # noqa: E402
 if TYPE_CHECKING:
     from conftest import Spawn
 
+pytestmark = pytest.mark.torch
+
 SMALL = 10  # elements: travels inside the pickle
 MIDDLE = 50_000  # out of band, through the socket
 LARGE = 300_000  # out of band, in a shared-memory segment

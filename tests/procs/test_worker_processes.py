@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +109,83 @@ def test_an_actor_may_say_what_its_workers_share(tmp_path: Path) -> None:
     (loaded, mapped, _), importers = _run(tmp_path, of_its_own=True)
     assert [row[1:] for row in loaded] + mapped == [[0, 0]] * 12
     assert len(importers) == 1 + 3  # the proc, and what has drawn
+
+
+def test_workers_of_a_loader_read_files_with_objects_of_the_script() -> None:
+    result = run_script(
+        """
+        import os, pickle, tempfile
+        from dataclasses import dataclass
+        from monarch.actor import Actor, endpoint, this_host
+
+        @dataclass
+        class Config:
+            size: int
+
+        class Files:
+            def __init__(self, path): self.path = path
+            def __len__(self): return 4
+            def __getitem__(self, index):
+                with open(self.path, "rb") as file:
+                    return pickle.load(file)
+
+        class Worker(Actor):
+            @endpoint
+            def load(self, path):
+                from torch.utils.data import DataLoader
+                with open(path, "wb") as file:
+                    pickle.dump(Config(3), file)
+                loader = DataLoader(Files(path), num_workers=2, batch_size=2, collate_fn=list)
+                return [config == Config(3) for batch in loader for config in batch]
+
+        if __name__ == "__main__":
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "config")
+                print(this_host().spawn_procs().spawn("w", Worker).load.call_one(path).get())
+        """
+    )
+    assert result.stdout == "[True, True, True, True]\n", str(result)
+
+
+@pytest.mark.skipif(
+    find_spec("datasets") is None, reason="Hugging Face's datasets is not installed"
+)
+@pytest.mark.timeout(300)
+def test_datasets_of_hugging_face_map_in_processes_that_import_nothing_anew(tmp_path: Path) -> None:
+    result = run_script(
+        """
+        import os, sys
+        from monarch.actor import Actor, endpoint, this_host
+
+        LENGTH = 8
+
+        def square(row):
+            heavy = sys.modules.get("heavy")
+            return {"square": row["x"] ** 2 + LENGTH, "pid": os.getpid(),
+                    "importer": heavy.importer if heavy else 0}
+
+        class Maps(Actor):
+            def __init__(self):
+                import heavy
+
+            @endpoint
+            def map(self):
+                import datasets
+                datasets.disable_progress_bars()
+                rows = datasets.Dataset.from_dict({"x": list(range(LENGTH))}).map(square, num_proc=2)
+                return os.getpid(), rows["square"][:], set(rows["pid"]), set(rows["importer"])
+
+        if __name__ == "__main__":
+            pid, squares, pids, importers = (
+                this_host().spawn_procs().spawn("maps", Maps).map.call_one().get()
+            )
+            print(squares == [x ** 2 + LENGTH for x in range(LENGTH)])
+            print(len(pids), pid in pids, importers == {pid})
+        """,
+        files={"heavy.py": "import os\\nimporter = os.getpid()\\n"},
+        env={"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"},
+        timeout=240,
+    )
+    assert result.exit_code == 0, result
+    assert result.stdout.splitlines() == ["True", "2 False True"], result
+    assert result.left_behind == [], result

@@ -276,6 +276,7 @@ def test_a_key_that_resembles_nothing_is_sent_to_the_list() -> None:
         ("default_encoding", "xml", r"Encoding\.Multipart"),
         ("default_transport", "carrier-pigeon", "ChannelTransport"),
         ("default_transport", 4444, "ChannelTransport"),
+        ("default_transport", "invalid://10.0.0.1:4444", "ChannelTransport"),
     ],
 )
 def test_a_bad_value_is_told_what_was_got_what_is_wanted_and_an_example(

@@ -6,6 +6,7 @@ import asyncio
 import collections.abc
 import concurrent.futures as cf
 import gc
+import sys
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterator
@@ -80,6 +81,15 @@ async def by_wait(future: Future[Any]) -> Any:
     return task.result()
 
 
+async def by_wait_for_a_task(future: Future[Any]) -> Any:
+    waits: Any = asyncio.wait
+    if sys.version_info >= (3, 11):  # the words are asyncio's: they name what works
+        with pytest.raises(TypeError, match="coroutines is forbidden, use tasks explicitly"):
+            await waits([future])
+    (task,), _ = await waits([asyncio.create_task(future)])
+    return task.result()
+
+
 async def by_as_completed(future: Future[Any]) -> Any:
     (first,) = asyncio.as_completed([future])
     return await first
@@ -97,6 +107,7 @@ async def awaited(awaitable: Awaitable[Any]) -> Any:
 
 WAYS: dict[str, Callable[[Future[Any]], Awaitable[Any]]] = {
     "await": awaited,
+    "wait for a task": by_wait_for_a_task,
     "create_task": lambda future: asyncio.create_task(future),
     "ensure_future": asyncio.ensure_future,
     "run_coroutine_threadsafe": from_a_thread,

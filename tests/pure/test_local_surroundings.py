@@ -231,18 +231,19 @@ def test_other_threads_and_what_comes_after_the_block_have_the_real_functions() 
 class Stuck(Actor):
     @endpoint
     def wait(self) -> None:
-        doors[0].wait()
+        doors[0].acquire()
 
 
-doors: list[threading.Event] = []
+doors: list[threading.Lock] = []
 
 
 def test_a_block_that_can_not_end_says_which_actor_waits_where(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("monarch.testing.in_process.turns._END_BOUND", 0.2)
-    doors[:] = [threading.Event()]
+    doors[:] = [threading.Lock()]
+    doors[0].acquire()
     why = r"(?s)local\(\) can't end.*monarch-actor-stuck.*doors\[0\]"
     with pytest.raises(RuntimeError, match=why), local() as hosts:
         hosts.spawn_procs().spawn("stuck", Stuck).wait.broadcast()
-    doors[0].set()
+    doors[0].release()

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from helpers.each import for_each
-from monarch._core.calls import interrupts
-from monarch._core.calls.interrupts import HeldInterrupts
+from monarch import _interrupts as interrupts
 from monarch._core.net.waiter import Waiter
+from monarch._interrupts import HeldInterrupts
 
 PATIENCE = 20.0
 Handlers = Callable[[Any], Any]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -173,9 +176,26 @@ def test_the_parser_of_before_passes_arguments_on_to_the_command(
     assert ended.value.code == 0 and "running programs" in capsys.readouterr().out
 
 
-def test_addresses_have_brackets_if_needed_and_wrong_names_are_refused() -> None:
+@pytest.mark.parametrize("module", ["monarch", "monarch.tools", "monarch.tools.cli"])
+def test_the_command_is_a_module_as_well(module: str) -> None:
+    pytest.importorskip("typer")
+    asked = [sys.executable, "-m", module, "list", "--help"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    assert "running programs" in done.stdout
+
+
+def test_a_link_local_address_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(10, 1, 6, "", (host, 80, 0, 2)) for host in ("fe80::1", "fd00::7")]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *asked: found)
+    assert get_ipaddr("node1", 80) == "fd00::7"
+    found.pop()
+    with pytest.raises(RuntimeError, match="'node1' could not be resolved .*link-local"):
+        get_ipaddr("node1", 80)
+
+
+def test_addresses_have_brackets_before_ports_and_wrong_names_are_refused() -> None:
     assert get_ipaddr("127.0.0.1", 80) == get_ipaddr("127.0.0.1", 80, AddrType.IPv4) == "127.0.0.1"
-    assert get_ipaddr("::1", 80) == get_ipaddr("::1", 80, AddrType.IPv6) == "[::1]"
+    assert get_ipaddr("::1", 80) == get_ipaddr("::1", 80, AddrType.IPv6) == "::1"
     assert (get_sockaddr("127.0.0.1", 80), get_sockaddr("::1", 8080)) == (
         "127.0.0.1:80",
         "[::1]:8080",

@@ -28,7 +28,7 @@ from .client.client import client
 from .client.faults import before_the_end
 from .hub.black_box import BoxContent, content_of
 from .hub.contracts import Hub
-from .hub.control import SingleAnswer, send_record
+from .hub.control import ask_one, send_record
 from .hub.control_records import DescribeHost, HostDescription, HostedProc, KillProcs, ShowOutput
 from .hub.control_service import ControlRequest, ControlService, handles, register
 from .hub.life import black_box, life_events

@@ -126,14 +126,9 @@ def _of(cell: ActorCell) -> Iterator[Activity]:
         waits_for = _describe(noted[task][0]) if task in noted else ""
         call = f"{origin.peer} {frame.request} {frame.rank}" if frame.request else ""
         yield Activity(
-            cell.thread,
-            cell.record.name,
-            decode_meta(frame.meta)[0],
-            task,
-            waits_for,
-            cell.uid,
+            cell.thread, cell.record.name, decode_meta(frame.meta)[0], task, waits_for, cell.uid,
             call,
-        )
+        )  # fmt: skip
 
 
 def _describe(future: FutureState) -> str:

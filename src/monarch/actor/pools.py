@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from typing import Any, Generic, TypeVar
 
 from .._core.actors.actor import Actor
@@ -50,7 +50,7 @@ class Pool(Generic[T, R]):
         """
         source = iter(items)
         busy = [0] * len(self._ranks)
-        ended: SimpleQueue[int] = SimpleQueue()
+        ended: Queue[int] = Queue()
         futures: deque[Future[R]] = deque()
         more = True
         try:

@@ -103,13 +103,8 @@ def as_of(program: WatchedProgram, at: float) -> dict[str, Any]:
 
 def _state(row: Mapping[str, Any]) -> str | None:
     """None: nothing is kept of it, or it was not there."""
-    for name, state in (
-        ("failed", FAILED),
-        ("ended", ENDED),
-        ("runs", RUNS),
-        ("starts", STARTS),
-        ("known", IDLE),
-    ):
+    states = {"failed": FAILED, "ended": ENDED, "runs": RUNS, "starts": STARTS, "known": IDLE}
+    for name, state in states.items():
         if row[name]:
             return state
     return None

@@ -210,18 +210,9 @@ def _state(row: Mapping[str, Any], standing: str, silent: str) -> str:
 
 def _blamed(standing: dict[str, Any]) -> dict[str, Any]:
     names = (
-        "mesh",
-        "size",
-        "ranks",
-        "hosts",
-        "pids",
-        "point",
-        "endpoint",
-        "place",
-        "state",
-        "reason",
+        "mesh", "size", "ranks", "hosts", "pids", "point", "endpoint", "place", "state", "reason",
         "seconds",
-    )
+    )  # fmt: skip
     return {
         name: list(value) if isinstance(value := standing[name], tuple) else value for name in names
     }

@@ -29,24 +29,12 @@ NOBODY = ""
 """In place of a role: this route needs none."""
 
 STATUS = {
-    "bad_request": 400,
-    "unauthorized": 401,
-    "forbidden": 403,
-    "not_found": 404,
-    "method_not_allowed": 405,
-    "request_timeout": 408,
-    "conflict": 409,
-    "too_large": 413,
-    "unsupported_media_type": 415,
-    "wrong_host": 421,
-    "internal_error": 500,
-    "proxy_error": 500,
-    "profile_failed": 500,
-    "profile_output_unusable": 500,
-    "not_implemented": 501,
-    "service_unavailable": 503,
-    "gateway_timeout": 504,
-}
+    "bad_request": 400, "unauthorized": 401, "forbidden": 403, "not_found": 404,
+    "method_not_allowed": 405, "request_timeout": 408, "conflict": 409, "too_large": 413,
+    "unsupported_media_type": 415, "wrong_host": 421, "internal_error": 500, "proxy_error": 500,
+    "profile_failed": 500, "profile_output_unusable": 500, "not_implemented": 501,
+    "service_unavailable": 503, "gateway_timeout": 504,
+}  # fmt: skip
 """Codes of errors, and the status of the answer."""
 
 
@@ -171,14 +159,16 @@ class ApiCall(NamedTuple):
             ApiError: It is none.
         """
         given = self.body.get(name, self.query.get(name, default))
-        known = {"true": True, "1": True, "": True, "false": False, "0": False}
-        found = (
-            given
-            if isinstance(given, bool)
-            else known.get(given)
-            if isinstance(given, str)
-            else None
-        )
+        known = {
+            "true": True,
+            "1": True,
+            "": True,
+            "false": False,
+            "0": False,
+            True: True,
+            False: False,
+        }
+        found = known.get(given) if isinstance(given, (str, bool)) else None
         if found is None:
             raise ApiError("bad_request", f"{name} is true or false, not {given!r}")
         return found

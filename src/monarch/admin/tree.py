@@ -128,12 +128,8 @@ class Tree:
     def drawn(self, base: str) -> str:
         """As text, a line for each node, with its URL."""
         lines = [_line(ROOT, ROOT, base), *self._below(ROOT, "", base)]
-        return (
-            "\n".join(
-                [*lines, *(f"! {who} did not answer: {why}" for who, why in self.silent.items())]
-            )
-            + "\n"
-        )
+        lines += [f"! {who} did not answer: {why}" for who, why in self.silent.items()]
+        return "\n".join([*lines, ""])
 
     def label(self, reference: str) -> str:
         """Return the label of a node, for people."""
@@ -186,12 +182,8 @@ class Tree:
             return {"Proc": self._proc(reference)}
         if "<" in reference:
             return {"Actor": self._actor(reference)}
-        return {
-            "Error": {
-                "code": "not_found",
-                "message": f"{reference} has ended while it was looked for",
-            }
-        }
+        message = f"{reference} has ended while it was looked for"
+        return {"Error": {"code": "not_found", "message": message}}
 
     def _root(self) -> dict[str, Any]:
         number = self._roots[0]["num_hosts"] if self._roots else len(self._hosts)

@@ -34,8 +34,8 @@ def seed_remote() -> None:
 
 
 @remote(propagate="inspect")
-def random_seed_remote(seed: int) -> None:
-    """Seed Python's `random` on every rank."""
+def random_seed_remote(seed: int | None = None) -> None:
+    """Seed Python's `random` on every rank; by None, each rank with what its system has."""
     random.seed(seed)
 
 
@@ -81,13 +81,7 @@ def set_rng_state_all_cuda_remote(states: list[torch.Tensor]) -> None:
 
 
 __all__ = [
-    "get_rng_state_all_cuda_remote",
-    "get_rng_state_remote",
-    "manual_seed_all_cuda_remote",
-    "manual_seed_cuda_remote",
-    "random_seed_remote",
-    "seed_remote",
-    "set_manual_seed_remote",
-    "set_rng_state_all_cuda_remote",
+    "get_rng_state_all_cuda_remote", "get_rng_state_remote", "manual_seed_all_cuda_remote", "manual_seed_cuda_remote",
+    "random_seed_remote", "seed_remote", "set_manual_seed_remote", "set_rng_state_all_cuda_remote",
     "set_rng_state_remote",
-]
+]  # fmt: skip

@@ -55,15 +55,9 @@ if TYPE_CHECKING:
     from ._parametrize import parametrize_config, parametrize_config_pointwise
 
 __all__ = [
-    "Encoding",
-    "clear_runtime_config",
-    "configure",
-    "configured",
-    "get_global_config",
-    "get_runtime_config",
-    "parametrize_config",
-    "parametrize_config_pointwise",
-]
+    "Encoding", "clear_runtime_config", "configure", "configured", "get_global_config", "get_runtime_config",
+    "parametrize_config", "parametrize_config_pointwise",
+]  # fmt: skip
 
 _cached = STORE.cache
 

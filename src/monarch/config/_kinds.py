@@ -151,23 +151,16 @@ def _keep_encoding(raw: object) -> Encoding:
 
 
 _TRANSPORT_NAMES = (
-    "Unix",
-    "TcpWithLocalhost",
-    "TcpWithHostname",
-    "MetaTlsWithHostname",
-    "MetaTlsWithIpV6",
-    "Tls",
-    "Local",
-    "Quic",
-    "MetaQuicWithHostname",
-    "MetaQuicWithIpV6",
-)
+    "Unix", "TcpWithLocalhost", "TcpWithHostname", "MetaTlsWithHostname", "MetaTlsWithIpV6", "Tls",
+    "Local", "Quic", "MetaQuicWithHostname", "MetaQuicWithIpV6",
+)  # fmt: skip
 _TRANSPORTS = {name.lower(): name for name in _TRANSPORT_NAMES} | {
     "ipc": "Unix",
     "tcp": "TcpWithHostname",
     "metatls": "MetaTlsWithIpV6",
     "metatls-hostname": "MetaTlsWithHostname",
 }
+_ADDRESSES = ("tcp://", "metatls://", "ipc://", "inproc://")
 
 
 def _keep_transport(raw: object) -> str:
@@ -175,7 +168,7 @@ def _keep_transport(raw: object) -> str:
     spelling = raw.name if isinstance(raw, Enum) else raw
     if not isinstance(spelling, str):
         raise Unreadable
-    if "://" in spelling:
+    if spelling.startswith(_ADDRESSES):
         return str.__str__(spelling)
     try:
         return _TRANSPORTS[spelling.lower()]
@@ -232,15 +225,9 @@ def choice(*allowed: str) -> Kind:
 
 
 _BOOLS = {
-    "1": True,
-    "true": True,
-    "yes": True,
-    "on": True,
-    "0": False,
-    "false": False,
-    "no": False,
+    "1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False,
     "off": False,
-}
+}  # fmt: skip
 
 BOOL = Kind(
     "bool",
@@ -270,13 +257,9 @@ DURATION_OR_NONE = Kind(
 )
 FLOAT = Kind("float", "a number", 0.5, _keep_float, _float_from_text)
 MODULES = Kind(
-    "list of module names",
-    "a list of module names",
-    ["numpy", "package.module"],
-    _keep_modules,
-    from_text=lambda text: [name.strip() for name in text.split(",") if name.strip()],
-    show=list,
-)
+    "list of module names", "a list of module names", ["numpy", "package.module"], _keep_modules,
+    from_text=lambda text: [name.strip() for name in text.split(",") if name.strip()], show=list,
+)  # fmt: skip
 ENCODING = Kind(
     "Encoding", "Encoding.Bincode, Encoding.Json or Encoding.Multipart", "Multipart", _keep_encoding
 )

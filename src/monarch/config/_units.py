@@ -36,16 +36,9 @@ _DURATION_UNITS = {
 }
 # Only the three long units have a plural when shown.
 _SHOWN_DURATIONS = (
-    ("year", _YEAR, "s"),
-    ("month", _MONTH, "s"),
-    ("day", _DAY, "s"),
-    ("h", _HOUR, ""),
-    ("m", _MINUTE, ""),
-    ("s", SECOND, ""),
-    ("ms", 10**6, ""),
-    ("us", 10**3, ""),
-    ("ns", 1, ""),
-)
+    ("year", _YEAR, "s"), ("month", _MONTH, "s"), ("day", _DAY, "s"), ("h", _HOUR, ""),
+    ("m", _MINUTE, ""), ("s", SECOND, ""), ("ms", 10**6, ""), ("us", 10**3, ""), ("ns", 1, ""),
+)  # fmt: skip
 _BINARY_SIZES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _SIZE_UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _SIZE_UNITS.update((unit.lower(), size) for unit, size in _BINARY_SIZES.items())

@@ -24,17 +24,8 @@ SHORT = {
     "h": "help", "l": "list", "a": "attach", "w": "where", "c": "continue", "b": "break", "i": "interrupt", "q": "quit",
 }  # fmt: skip
 NAMES = (
-    "attach",
-    "break",
-    "cast",
-    "clear",
-    "continue",
-    "help",
-    "interrupt",
-    "list",
-    "quit",
-    "where",
-)
+    "attach", "break", "cast", "clear", "continue", "help", "interrupt", "list", "quit", "where",
+)  # fmt: skip
 
 _CAST = re.compile(
     r"(?P<name>[\w-]+)\s+ranks\((?P<ranks>[^()]*(?:\([^()]*\)[^()]*)*)\)\s+(?P<line>\S.*)$",

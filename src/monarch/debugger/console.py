@@ -33,24 +33,8 @@ from .._core.plane import (
 from .._rank_selector import RankSelector
 from ..errors import SupervisionError
 from ..programs import PATIENCE, agents_of, ask, procs_of
-from . import views
+from . import protocol, views
 from .commands import HELP, NAMES, DebuggerCommand, parse
-from .protocol import (
-    ENDED,
-    OUTPUT,
-    PROMPT,
-    TAKEN,
-    Ask,
-    ClearBreakpoint,
-    Drive,
-    Interrupt,
-    ListBreakpoints,
-    ListSessions,
-    Release,
-    Row,
-    Send,
-    SetBreakpoint,
-)
 
 # seconds after which one that waits for a session looks whether its terminal is still there
 _LOOK = 0.5
@@ -209,12 +193,12 @@ class Console:
             if row.stopped and not row.in_editor:
                 self._send(row, "clear ;; continue")
 
-    def _send(self, row: Row, line: str) -> None:
-        refused = self._ask(Send(row.number, self._number, line))
+    def _send(self, row: protocol.Row, line: str) -> None:
+        refused = self._ask(protocol.Send(row.number, self._number, line))
         if refused:
             self._terminal.write(f"{row.who.name} {row.label}: {refused}\n")
 
-    def _find(self, command: DebuggerCommand) -> Row:
+    def _find(self, command: DebuggerCommand) -> protocol.Row:
         named = [row for row in self.rows() if row.who.name == command.name]
         if "/" in command.ranks:
             found = [row for row in named if row.label == command.ranks]
@@ -234,7 +218,7 @@ class Console:
         if not command.file:
             self._list_breakpoints()
             return
-        record = SetBreakpoint(command.file, command.line, command.text, command.ranks)
+        record = protocol.SetBreakpoint(command.file, command.line, command.text, command.ranks)
         answers = [
             (proc, *answer) for proc, answer in self._ask_procs(record) if answer is not None
         ]
@@ -255,7 +239,7 @@ class Console:
 
     def _list_breakpoints(self) -> None:
         found: dict[str, int] = {}
-        for _, places in self._ask_procs(ListBreakpoints()):
+        for _, places in self._ask_procs(protocol.ListBreakpoints()):
             for place in places:
                 found[place] = found.get(place, 0) + 1
         for place, count in sorted(found.items()):
@@ -265,12 +249,13 @@ class Console:
 
     def _do_clear(self, command: DebuggerCommand) -> None:
         count = sum(
-            answer for _, answer in self._ask_procs(ClearBreakpoint(command.file, command.line))
+            answer
+            for _, answer in self._ask_procs(protocol.ClearBreakpoint(command.file, command.line))
         )
         self._terminal.write(f"Cleared {count} {'breakpoint' if count == 1 else 'breakpoints'}\n")
 
     def _do_interrupt(self, command: DebuggerCommand) -> None:
-        answers = self._ask_procs(Interrupt(command.name, command.ranks))
+        answers = self._ask_procs(protocol.Interrupt(command.name, command.ranks))
         found = sorted(each for _, several in answers for each in several)
         if not found:
             raise LookupError(f"No actor {command.name} {command.ranks}".rstrip())
@@ -280,10 +265,13 @@ class Console:
 
     # attached
 
-    def _attach(self, row: Row, take: bool) -> None:
+    def _attach(self, row: protocol.Row, take: bool) -> None:
         link = _Attached(self._root, self._terminal)
         send_record(
-            self._hub, self._root, Drive(row.number, self._number, self._driver, take), link
+            self._hub,
+            self._root,
+            protocol.Drive(row.number, self._number, self._driver, take),
+            link,
         )
         name = f"{row.who.name} {row.label}"
         try:
@@ -291,34 +279,34 @@ class Console:
             self._terminal.write(f"Attached to debug session for {name} ({row.who.host})\n")
             if self._converse(row, link, name):
                 self._terminal.write(f"Detaching from debug session for {name}\n")
-                self._ask(Release(row.number, self._number))
+                self._ask(protocol.Release(row.number, self._number))
                 self._terminal.write(f"Detached from debug session for {name}\n")
         except KeyboardInterrupt:
-            self._ask(Release(row.number, self._number))
+            self._ask(protocol.Release(row.number, self._number))
             self._terminal.write(f"\nDetached from debug session for {name}\n")
         finally:  # the terminal may have hung up anywhere; once it is detached, this does nothing
-            send_record(self._hub, self._root, Release(row.number, self._number))
+            send_record(self._hub, self._root, protocol.Release(row.number, self._number))
 
-    def _converse(self, row: Row, link: _Attached, name: str) -> bool:
+    def _converse(self, row: protocol.Row, link: _Attached, name: str) -> bool:
         """Pass lines on; whether it is to be detached, rather than over."""
         first = True
         while True:
             kind, text, _ = link.next(self._has_left)
-            if kind == OUTPUT:
+            if kind == protocol.OUTPUT:
                 if first:
                     self._terminal.write(f"<last pdb output for {name} follows>\n")
                 self._terminal.write_code(text)
-            elif kind == ENDED:
+            elif kind == protocol.ENDED:
                 self._terminal.write(f"Detached from debug session for {name}: {text}\n")
                 return False
-            elif kind == TAKEN:
+            elif kind == protocol.TAKEN:
                 self._terminal.write(f"{text}\n")
                 return False
-            elif kind == PROMPT and not link.over:  # what ended it comes next
+            elif kind == protocol.PROMPT and not link.over:  # what ended it comes next
                 try:
                     with link.typing():
                         line = self._terminal.read(
-                            text, lambda *at: self._ask(Ask(row.number, *at))
+                            text, lambda *at: self._ask(protocol.Ask(row.number, *at))
                         )
                 except EOFError:
                     self._terminal.write("\n")
@@ -331,9 +319,9 @@ class Console:
 
     # asking
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[protocol.Row]:
         """The sessions there are."""
-        rows: list[Row] = self._ask(ListSessions())
+        rows: list[protocol.Row] = self._ask(protocol.ListSessions())
         return rows
 
     def _ask(self, record: tuple[Any, ...]) -> Any:
@@ -424,7 +412,7 @@ class _Attached:
         if frame.flags in (ERROR, DEAD):
             return True
         event = pickling.loads(frame.payload, frame.buffers)
-        last = event is not True and event[0] in (ENDED, TAKEN)
+        last = event is not True and event[0] in (protocol.ENDED, protocol.TAKEN)
         if last:
             self._tell()
         return last

@@ -17,20 +17,7 @@ from typing import Any, TypeVar
 from .. import config
 from .._core.plane import ControlRequest, Hub, current_hub, random_uid, send_record
 from ..actor import context
-from . import breakpoints, tracing
-from .protocol import (
-    ClearBreakpoint,
-    Complete,
-    Follow,
-    Interrupt,
-    ListBreakpoints,
-    Opened,
-    SetBreakpoint,
-    StopPlace,
-    TerminalAttached,
-    Type,
-    Who,
-)
+from . import breakpoints, protocol, tracing
 from .session import CompletionRequest, DebugSession, Followed, Typed
 
 T = TypeVar("T", bound=Followed)
@@ -85,14 +72,8 @@ def opened(kind: Callable[..., T], known: dict[tracing.Activity, T], editor: str
         return session
     hub, here = current_hub(), context()
     rank = here.actor_instance.rank
-    who = Who(
-        here.actor_instance.name,
-        rank.rank,
-        dict(rank),
-        socket.gethostname(),
-        os.getpid(),
-        here._cell.uid,
-    )
+    name, host = here.actor_instance.name, socket.gethostname()
+    who = protocol.Who(name, rank.rank, dict(rank), host, os.getpid(), here._cell.uid)
     number = random_uid()
 
     def closed() -> None:
@@ -102,7 +83,7 @@ def opened(kind: Callable[..., T], known: dict[tracing.Activity, T], editor: str
     aside = threading.get_ident() != here._cell.thread
     session = kind(number, who, here._cell, aside, closed)
     known[activity] = _sessions[number] = session
-    send_record(hub, hub.root, Opened(number, who, StopPlace("", ()), editor))
+    send_record(hub, hub.root, protocol.Opened(number, who, protocol.StopPlace("", ()), editor))
     if not aside:
         _end_with_message(session, here, activity)
     return session
@@ -131,7 +112,7 @@ def take(hub: Hub, request: ControlRequest, record: Any) -> None:
     _TAKERS[type(record)](request, record)
 
 
-def _follow(request: ControlRequest, record: Follow) -> None:
+def _follow(request: ControlRequest, record: protocol.Follow) -> None:
     session = _sessions.get(record.number)
     if session is not None:
         session.follow(request)
@@ -139,19 +120,19 @@ def _follow(request: ControlRequest, record: Follow) -> None:
         request.fail(LookupError("that session has ended"))
 
 
-def _type(request: ControlRequest, record: Type) -> None:
+def _type(request: ControlRequest, record: protocol.Type) -> None:
     session = _sessions.get(record.number)
     if isinstance(session, DebugSession):
         session.put(Typed(record.line))
 
 
-def _watched(request: ControlRequest, record: TerminalAttached) -> None:
+def _watched(request: ControlRequest, record: protocol.TerminalAttached) -> None:
     session = _sessions.get(record.number)
     if isinstance(session, DebugSession):
         session.watch(record.watched)
 
 
-def _complete(request: ControlRequest, record: Complete) -> None:
+def _complete(request: ControlRequest, record: protocol.Complete) -> None:
     session = _sessions.get(record.number)
     if isinstance(session, DebugSession):
         session.put(CompletionRequest(request, record.line, record.begin, record.end))
@@ -159,7 +140,7 @@ def _complete(request: ControlRequest, record: Complete) -> None:
         request.answer([])
 
 
-def _interrupt(request: ControlRequest, record: Interrupt) -> None:
+def _interrupt(request: ControlRequest, record: protocol.Interrupt) -> None:
     """Have actors stop at their next line. Code in C goes on until it returns."""
     found = []
     for actor in breakpoints.selected(record.name, record.ranks):
@@ -182,12 +163,12 @@ def _where(thread: int) -> str:
 
 
 _TAKERS: dict[type, Callable[[ControlRequest, Any], None]] = {
-    Follow: _follow,
-    Type: _type,
-    TerminalAttached: _watched,
-    Complete: _complete,
-    Interrupt: _interrupt,
-    SetBreakpoint: breakpoints.set_breakpoint,
-    ListBreakpoints: breakpoints.list_breakpoints,
-    ClearBreakpoint: breakpoints.clear_breakpoint,
+    protocol.Follow: _follow,
+    protocol.Type: _type,
+    protocol.TerminalAttached: _watched,
+    protocol.Complete: _complete,
+    protocol.Interrupt: _interrupt,
+    protocol.SetBreakpoint: breakpoints.set_breakpoint,
+    protocol.ListBreakpoints: breakpoints.list_breakpoints,
+    protocol.ClearBreakpoint: breakpoints.clear_breakpoint,
 }

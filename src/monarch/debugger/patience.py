@@ -19,8 +19,8 @@ from .._core.plane import (
     Failure,
     Hub,
     ProcAddress,
-    SingleAnswer,
     actors_of,
+    ask_one,
     current_hub,
     debugged,
     read_answer,
@@ -89,12 +89,7 @@ class Patience:
         self._describe(self._hub.address.agent, here)
 
     def _describe(self, agent: ProcAddress, then: Callable[[Any], object]) -> None:
-        send_record(
-            self._hub,
-            agent,
-            DescribeHost(),
-            SingleAnswer(agent, lambda reply: _if_answered(reply, then)),
-        )
+        ask_one(self._hub, agent, DescribeHost(), lambda reply: _if_answered(reply, then))
 
     def _tell(self, description: Any) -> None:
         record = InDebugger(tuple(debugged.copy()))
@@ -109,9 +104,7 @@ class Patience:
                 self._waiting[proc] = {(proc, uid) for uid in uids}
                 self._note()
 
-        send_record(
-            self._hub, proc, record, SingleAnswer(proc, lambda reply: _if_answered(reply, waits))
-        )
+        ask_one(self._hub, proc, record, lambda reply: _if_answered(reply, waits))
 
 
 def _if_answered(reply: Any, then: Callable[[Any], object]) -> None:

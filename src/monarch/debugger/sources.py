@@ -18,11 +18,10 @@ from .._core.plane import (
     Failure,
     Promise,
     Reply,
-    SingleAnswer,
+    ask_one,
     block,
     current_hub,
     pickling,
-    send_record,
 )
 from .protocol import GetSource
 
@@ -48,12 +47,7 @@ def fetch(file: str) -> list[str]:
         return []
     _asked.add(file)
     came: Promise[str | None] = Promise(f"the source of {file}")
-    send_record(
-        hub,
-        hub.root,
-        GetSource(file),
-        SingleAnswer(hub.root, lambda reply: came.resolve(_text(reply))),
-    )
+    ask_one(hub, hub.root, GetSource(file), lambda reply: came.resolve(_text(reply)))
     try:
         block(came.future, _PATIENCE)
     except TimeoutError:

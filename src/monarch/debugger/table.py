@@ -19,36 +19,14 @@ from .._core.plane import (
     Failure,
     Hub,
     ProcAddress,
-    SingleAnswer,
+    ask_one,
     pickling,
     refusal,
     send_record,
 )
-from . import sources
+from . import protocol, sources
 from .notices import Notices
 from .patience import Patience
-from .protocol import (
-    ENDED,
-    OUTPUT,
-    PROMPT,
-    RUNNING,
-    TAKEN,
-    Ask,
-    Complete,
-    Drive,
-    Event,
-    Follow,
-    GetSource,
-    ListSessions,
-    Opened,
-    Release,
-    Row,
-    Send,
-    StopPlace,
-    TerminalAttached,
-    Type,
-    Who,
-)
 
 _KEPT = 1 << 18  # characters of output since the last line that was typed
 _NO_TERMINAL = -1  # is attached, but an editor
@@ -58,7 +36,13 @@ class SessionEntry:
     """A session, as the root client knows it."""
 
     def __init__(
-        self, number: int, proc: ProcAddress, name: int, who: Who, place: StopPlace, editor: str
+        self,
+        number: int,
+        proc: ProcAddress,
+        name: int,
+        who: protocol.Who,
+        place: protocol.StopPlace,
+        editor: str,
     ) -> None:
         self.number = number  # here
         self.proc = proc
@@ -75,22 +59,15 @@ class SessionEntry:
         self.terminal = _NO_TERMINAL if editor else 0
         self.attached: ControlRequest | None = None
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: protocol.Event) -> None:
         if self.attached is not None:
             self.attached.answer(event)
 
-    def row(self, label: str) -> Row:
+    def row(self, label: str) -> protocol.Row:
         since = time.monotonic() - self.since
-        return Row(
-            self.number,
-            self.who,
-            label,
-            self.place,
-            self.stopped,
-            since,
-            self.driver,
-            bool(self.editor),
-        )
+        return protocol.Row(
+            self.number, self.who, label, self.place, self.stopped, since, self.driver, bool(self.editor)
+        )  # fmt: skip
 
 
 class Table:
@@ -108,7 +85,7 @@ class Table:
         self._patience = Patience(hub)
         hub.inbound_lost_hooks.append(self._terminal_lost)
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[protocol.Row]:
         """The sessions, by name and rank; on any thread."""
         entries = sorted(
             self._entries.copy().values(), key=lambda entry: (entry.who[:2], entry.number)
@@ -127,29 +104,23 @@ class Table:
 
     # what ranks say
 
-    def opened(self, request: ControlRequest, record: Opened) -> None:
-        entry = SessionEntry(
-            next(self._numbers),
-            request.peer,
-            record.number,
-            record.who,
-            record.place,
-            record.editor,
-        )
+    def opened(self, request: ControlRequest, record: protocol.Opened) -> None:
+        opened = record.number, record.who, record.place, record.editor
+        entry = SessionEntry(next(self._numbers), request.peer, *opened)
         self._entries[entry.number] = entry
         self._note_debugged()
         send_record(
             self._hub,
             entry.proc,
-            Follow(record.number),
+            protocol.Follow(record.number),
             _Following(entry.proc, lambda e: self._said(entry, e)),
         )
 
-    def _said(self, entry: SessionEntry, event: Event) -> None:
+    def _said(self, entry: SessionEntry, event: protocol.Event) -> None:
         kind, text, place = event
-        if kind == OUTPUT:
+        if kind == protocol.OUTPUT:
             entry.output = (entry.output + text)[-_KEPT:]
-        elif kind == PROMPT:
+        elif kind == protocol.PROMPT:
             if not entry.stopped:
                 entry.since = time.monotonic()
             entry.stopped, entry.prompt, entry.place = True, text, place or entry.place
@@ -157,9 +128,9 @@ class Table:
             self._notices.stopped()
             if entry.owed:
                 return
-        elif kind == RUNNING:
+        elif kind == protocol.RUNNING:
             entry.stopped, entry.since = False, time.monotonic()
-        elif kind == ENDED:
+        elif kind == protocol.ENDED:
             self._entries.pop(entry.number, None)
             self._note_debugged()
         entry.tell(event)
@@ -170,10 +141,10 @@ class Table:
 
     # what terminals ask
 
-    def list(self, request: ControlRequest, record: ListSessions) -> None:
+    def list(self, request: ControlRequest, record: protocol.ListSessions) -> None:
         request.answer(self.rows())
 
-    def drive(self, request: ControlRequest, record: Drive) -> None:
+    def drive(self, request: ControlRequest, record: protocol.Drive) -> None:
         entry = self._entries.get(record.session)
         if entry is None:
             request.fail(LookupError("the session has ended"))
@@ -187,16 +158,16 @@ class Table:
             taking = f"`attach {entry.who} --take` takes it over"
             request.fail(PermissionError(f"{entry.driver} is attached to {entry.who}: {taking}"))
             return
-        entry.tell((TAKEN, f"{record.driver} has taken over {entry.who}", None))
+        entry.tell((protocol.TAKEN, f"{record.driver} has taken over {entry.who}", None))
         entry.attached, entry.terminal, entry.driver = request, record.terminal, record.driver
         request.answer(True)
         if entry.output:
-            request.answer((OUTPUT, entry.output, None))
+            request.answer((protocol.OUTPUT, entry.output, None))
         if entry.stopped and not entry.owed:
-            request.answer((PROMPT, entry.prompt, entry.place))
-        send_record(self._hub, entry.proc, TerminalAttached(entry.name, True))
+            request.answer((protocol.PROMPT, entry.prompt, entry.place))
+        send_record(self._hub, entry.proc, protocol.TerminalAttached(entry.name, True))
 
-    def release(self, request: ControlRequest, record: Release) -> None:
+    def release(self, request: ControlRequest, record: protocol.Release) -> None:
         entry = self._entries.get(record.session)
         if entry is not None and entry.terminal == record.terminal:
             self._detach(entry)
@@ -204,14 +175,14 @@ class Table:
 
     def _detach(self, entry: SessionEntry) -> None:
         entry.attached, entry.terminal, entry.driver = None, 0, ""
-        send_record(self._hub, entry.proc, TerminalAttached(entry.name, False))
+        send_record(self._hub, entry.proc, protocol.TerminalAttached(entry.name, False))
 
     def _terminal_lost(self, address: ProcAddress) -> None:
         for entry in list(self._entries.values()):
             if entry.attached is not None and entry.attached.peer == address:
                 self._detach(entry)
 
-    def send(self, request: ControlRequest, record: Send) -> None:
+    def send(self, request: ControlRequest, record: protocol.Send) -> None:
         entry = self._entries.get(record.session)
         if entry is None:
             request.answer("the session has ended")
@@ -222,10 +193,10 @@ class Table:
         else:
             entry.output = ""
             entry.owed += 1
-            send_record(self._hub, entry.proc, Type(entry.name, record.line))
+            send_record(self._hub, entry.proc, protocol.Type(entry.name, record.line))
             request.answer("")
 
-    def ask(self, request: ControlRequest, record: Ask) -> None:
+    def ask(self, request: ControlRequest, record: protocol.Ask) -> None:
         entry = self._entries.get(record.session)
         if entry is None or not entry.stopped or entry.editor:
             request.answer([])
@@ -239,30 +210,30 @@ class Table:
             )
             request.answer(words)
 
-        question = Complete(entry.name, record.line, record.begin, record.end)
-        send_record(self._hub, entry.proc, question, SingleAnswer(entry.proc, answered))
+        question = protocol.Complete(entry.name, record.line, record.begin, record.end)
+        ask_one(self._hub, entry.proc, question, answered)
 
-    def source(self, request: ControlRequest, record: GetSource) -> None:
+    def source(self, request: ControlRequest, record: protocol.GetSource) -> None:
         sources.answer(request, record)
 
 
 class _Following:
     """The request whose answers are what a session says."""
 
-    def __init__(self, proc: ProcAddress, said: Callable[[Event], None]) -> None:
+    def __init__(self, proc: ProcAddress, said: Callable[[protocol.Event], None]) -> None:
         self._proc = proc
         self._said = said
 
     def reply(self, frame: Any) -> bool:
         why = refusal(frame)
         if frame.flags == DEAD:
-            event: Event = _ended(pickling.loads(frame.payload))
+            event: protocol.Event = _ended(pickling.loads(frame.payload))
         elif why is not None:
-            event = (ENDED, why, None)
+            event = (protocol.ENDED, why, None)
         else:
             event = pickling.loads(frame.payload, frame.buffers)
         self._said(event)
-        return event[0] == ENDED
+        return event[0] == protocol.ENDED
 
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
         if address != self._proc:
@@ -271,20 +242,20 @@ class _Following:
         return True
 
 
-def _ended(failure: Failure) -> Event:
-    return ENDED, f"its process has ended: {failure.reason}", None
+def _ended(failure: Failure) -> protocol.Event:
+    return protocol.ENDED, f"its process has ended: {failure.reason}", None
 
 
 _tables: weakref.WeakKeyDictionary[Any, Table] = weakref.WeakKeyDictionary()
 
 _TAKERS: dict[type, Callable[[Table, ControlRequest, Any], None]] = {
-    Opened: Table.opened,
-    GetSource: Table.source,
-    ListSessions: Table.list,
-    Drive: Table.drive,
-    Release: Table.release,
-    Send: Table.send,
-    Ask: Table.ask,
+    protocol.Opened: Table.opened,
+    protocol.GetSource: Table.source,
+    protocol.ListSessions: Table.list,
+    protocol.Drive: Table.drive,
+    protocol.Release: Table.release,
+    protocol.Send: Table.send,
+    protocol.Ask: Table.ask,
 }
 
 

@@ -27,16 +27,9 @@ if TYPE_CHECKING:
     from .session import DebugSession
 
 SKIPPED = (
-    "monarch._core.*",
-    "monarch.actor.*",
-    "monarch.debugger.*",
-    "asyncio.*",
-    "selectors",
-    "threading",
-    "concurrent.futures.*",
-    "bdb",
-    "pdb",
-)
+    "monarch._core.*", "monarch.actor.*", "monarch.debugger.*", "asyncio.*", "selectors",
+    "threading", "concurrent.futures.*", "bdb", "pdb",
+)  # fmt: skip
 """Modules in which nobody stops, as `bdb` writes them."""
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -37,15 +37,9 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
     coordinates = ", ".join(f"{name}={index}" for name, index in row.who.coordinates.items())
     return (
-        row.who.name,
-        row.label,
-        coordinates,
-        row.who.host,
-        line.function,
-        str(line.number),
-        state,
+        row.who.name, row.label, coordinates, row.who.host, line.function, str(line.number), state,
         row.driver,
-    )
+    )  # fmt: skip
 
 
 def stacks(rows: Iterable[Row]) -> str:

@@ -62,9 +62,8 @@ class Processes:
         return self._world.describe(self._world.by_agent[agent], now, DescribeHost(*fields).ended)
 
     def _stacks(self, agent: ProcAddress, now: float, *fields: Any) -> Any:
-        return list(
-            stacks.of_host(self._world, self._world.by_agent[agent], GetHostStacks(*fields), now)
-        )
+        host = self._world.by_agent[agent]
+        return list(stacks.of_host(self._world, host, GetHostStacks(*fields), now))
 
     def _collect(self, agent: ProcAddress, now: float, *fields: Any) -> Any:
         return collected(self._world, self._world.by_agent[agent], Collect(*fields), now)
@@ -85,9 +84,8 @@ class Processes:
         return config.settings()
 
     def _py_spy(self, agent: ProcAddress, now: float, *fields: Any) -> Any:
-        return {
-            "BinaryNotFound": {"searched": [f"process {RunPySpy(*fields).address} is simulated"]}
-        }
+        searched = [f"process {RunPySpy(*fields).address} is simulated"]
+        return {"BinaryNotFound": {"searched": searched}}
 
     def _owned(self, address: ProcAddress, now: float, *fields: Any) -> bool | None:
         wanted = OwnedMesh(*fields)

@@ -46,10 +46,8 @@ def _host_history(asked: HostQuestion) -> Iterator[Row]:
 def _status_events(asked: HostQuestion) -> Iterator[Row]:
     world = asked.world
     for proc in asked.procs:
-        life: list[tuple[float, str, str | None]] = [
-            (world.since, "Created", None),
-            (world.since + 0.8, "Idle", None),
-        ]
+        life: list[tuple[float, str, str | None]] = [(world.since, "Created", None)]
+        life.append((world.since + 0.8, "Idle", None))
         end = world.end(proc, asked.now)
         if end is not None:
             life.append((world.fault_at, "Failed", end.reason))
@@ -58,54 +56,35 @@ def _status_events(asked: HostQuestion) -> Iterator[Row]:
             life += [(restarted, "Stopped", "restarted"), (restarted + 3.0, "Idle", None)]
         for at, status, reason in life:
             if at <= asked.now:
-                yield (
-                    event_id(proc.actor_id, int(at * 1e9)),
-                    int(at * 1e6),
-                    proc.actor_id,
-                    status,
-                    reason,
-                )
+                number = event_id(proc.actor_id, int(at * 1e9))
+                yield number, int(at * 1e6), proc.actor_id, status, reason
 
 
-def _calls(asked: HostQuestion, proc: Proc) -> Iterator[tuple[int, int, int, int | None]]:
-    """The steps of a trainer as calls: their id, which step, when they came, how long they took."""
-    odd = asked.world.is_odd(proc)
-    steps = asked.steps(proc, MOST // 3)
-    for step in (*steps, steps.stop):
-        begin = int(asked.world.begin_of(step, odd) * 1e6)
-        took = (
-            int(asked.world.begin_of(step + 1, odd) * 1e6) - begin if step != steps.stop else None
-        )
-        yield message_id(proc.address, step), step, begin, took
+def _calls(asked: HostQuestion) -> Iterator[tuple[Proc, int, int, int, int | None]]:
+    """The steps of trainers as calls: whose, their id, which step, when they came, the time taken."""
+    for proc in asked.trainers():
+        odd = asked.world.is_odd(proc)
+        steps = asked.steps(proc, MOST // 3)
+        for step in (*steps, steps.stop):
+            begin, took = int(asked.world.begin_of(step, odd) * 1e6), None
+            if step != steps.stop:
+                took = int(asked.world.begin_of(step + 1, odd) * 1e6) - begin
+            yield proc, message_id(proc.address, step), step, begin, took
 
 
 @fills("messages")
 def _messages(asked: HostQuestion) -> Iterator[Row]:
-    for proc in asked.alive:
-        if proc.mesh is asked.world.trainers:
-            for number, step, begin, took in _calls(asked, proc):
-                yield (
-                    number,
-                    begin,
-                    asked.world.client_actor,
-                    proc.actor_id,
-                    "step",
-                    None,
-                    _BYTES,
-                    took,
-                    1,
-                    step,
-                )
+    client = asked.world.client_actor
+    for proc, number, step, begin, took in _calls(asked):
+        yield number, begin, client, proc.actor_id, "step", None, _BYTES, took, 1, step
 
 
 @fills("message_status_events")
 def _message_status_events(asked: HostQuestion) -> Iterator[Row]:
-    for proc in asked.alive:
-        if proc.mesh is asked.world.trainers:
-            for number, _, begin, took in _calls(asked, proc):
-                yield number ^ 1, begin, number, "active", 1
-                if took is not None:
-                    yield number ^ 2, begin + took, number, "complete", 1
+    for _, number, _, begin, took in _calls(asked):
+        yield number ^ 1, begin, number, "active", 1
+        if took is not None:
+            yield number ^ 2, begin + took, number, "complete", 1
 
 
 @fills("sent_messages")
@@ -124,20 +103,17 @@ def _sent_messages(asked: HostQuestion) -> Iterator[Row]:
 
 @fills("steps")
 def _steps(asked: HostQuestion) -> Iterator[Row]:
-    for proc in asked.alive:
-        if proc.mesh is asked.world.trainers:
-            odd = asked.world.is_odd(proc)
-            for step in asked.steps(proc, fewest=32):
-                end, took = asked.world.begin_of(step + 1, odd), asked.world.took(proc, step)
-                yield int(end * 1e6), proc.id, proc.actor_id, proc.rank, step + 1, int(took * 1e6)
+    for proc in asked.trainers():
+        odd = asked.world.is_odd(proc)
+        for step in asked.steps(proc, fewest=32):
+            end, took = asked.world.begin_of(step + 1, odd), asked.world.took(proc, step)
+            yield int(end * 1e6), proc.id, proc.actor_id, proc.rank, step + 1, int(took * 1e6)
 
 
 @fills("spans")
 def _spans(asked: HostQuestion) -> Iterator[Row]:
     """The stages of the last steps."""
-    for proc in asked.alive:
-        if proc.mesh is not asked.world.trainers:
-            continue
+    for proc in asked.trainers():
         odd = asked.world.is_odd(proc)
         for step in asked.steps(proc, MOST // 10):
             begin, end = (asked.world.begin_of(each, odd) for each in (step, step + 1))

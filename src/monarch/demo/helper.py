@@ -39,14 +39,9 @@ def _beside(
 def _make(told: Mapping[str, Any]) -> tuple[DemoWorld, WatchedProgram]:
     world = DemoWorld(**told["simulated"])
     hub = SimulatedHub(world.client, Processes(world).answer)
-    program = Program(
-        told["pid"],
-        f"monarch demo --fault {world.fault_name}",
-        world.since,
-        False,
-        world.hosts[0].name,
-        os.getcwd(),
-    )
+    title = f"monarch demo --fault {world.fault_name}"
+    host = world.hosts[0].name
+    program = Program(told["pid"], title, world.since, False, host, os.getcwd())
     description = world.describe(world.hosts[0], world.began, ended=False)
     return world, WatchedProgram(Connection(cast(Hub, hub), program, description))
 

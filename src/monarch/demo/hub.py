@@ -47,18 +47,13 @@ class SimulatedHub:
     ) -> int:
         """Have each process answer."""
         fields, _ = pickling.loads(*content)
-        name = meta.decode().rpartition(".")[2]
-        self.poller.call_soon(lambda: self._ask(procs, meta, name, fields, request))
+        self.poller.call_soon(lambda: self._ask(procs, meta, fields, request))
         return 1
 
     def _ask(
-        self,
-        procs: Sequence[ProcAddress],
-        meta: bytes,
-        name: str,
-        fields: tuple[Any, ...],
-        request: Any,
+        self, procs: Sequence[ProcAddress], meta: bytes, fields: tuple[Any, ...], request: Any
     ) -> None:
+        name = meta.decode().rpartition(".")[2]
         for rank, proc in enumerate(procs):
             asked = ControlRequest(_Way(request), Frame(0, 0, rank, 0, 0, 1, meta, b""))
             try:

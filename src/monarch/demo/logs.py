@@ -53,19 +53,16 @@ def _of_training(world: DemoWorld, proc: Proc, since: float, now: float) -> Iter
         at = world.begin_of(step, odd) + 0.02 * noise(proc.rank, step)
         if since <= at <= now:
             loss = 1.8 + 6.0 * math.exp(-step / 900) + 0.05 * noise(proc.rank, step, 1)
-            text = (
-                f"step {step} loss {loss:.4f} tokens/s"
-                f" {9_300 + int(400 * noise(proc.rank, step, 2)):,}"
-            )
+            tokens = 9_300 + int(400 * noise(proc.rank, step, 2))
+            text = f"step {step} loss {loss:.4f} tokens/s {tokens:,}"
             yield _line(proc, at, "INFO", "train.py:66", text)
 
 
 def _of_fault(world: DemoWorld, host: DemoHost) -> Iterator[LogLine]:
     if world.fault_name == "hostile-logs" and host is world.odd_host:
         for number, text in enumerate(_HOSTILE):
-            yield _line(
-                world.odd, world.fault_at + number, "stdout" if number % 2 else "WARNING", "", text
-            )
+            level = "stdout" if number % 2 else "WARNING"
+            yield _line(world.odd, world.fault_at + number, level, "", text)
     for after, who, level, where, text in world.fault.lines:
         proc = world.hosts[1].procs[0] if who == "first" else world.odd
         if proc.host is host and proc.mesh.uid not in world.restarted:

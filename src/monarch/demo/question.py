@@ -53,6 +53,10 @@ class HostQuestion:
         self.procs = [proc for proc in host.procs if proc.mesh.uid not in world.stopped]
         self.alive = [proc for proc in self.procs if world.lives(proc, now)]
 
+    def trainers(self) -> Iterator[Proc]:
+        """Yield the procs of trainers that live here."""
+        return (proc for proc in self.alive if proc.mesh is self.world.trainers)
+
     def steps(self, proc: Proc, most: int = MOST, fewest: int = 4) -> range:
         """Return the steps that a proc remembers, that end after `since`, and are over.
 
@@ -75,17 +79,14 @@ class _Agent:
         return ()
 
 
-_fillers: dict[str, Callable[[HostQuestion], Iterator[Row]]] = {}
+_Filler = Callable[[HostQuestion], Iterator[Row]]
+_fillers: dict[str, _Filler] = {}
 
 
-def fills(
-    table: str,
-) -> Callable[[Callable[[HostQuestion], Iterator[Row]]], Callable[[HostQuestion], Iterator[Row]]]:
+def fills(table: str) -> Callable[[_Filler], _Filler]:
     """Mark what fills a table, with the rows of one host."""
 
-    def mark(
-        filler: Callable[[HostQuestion], Iterator[Row]],
-    ) -> Callable[[HostQuestion], Iterator[Row]]:
+    def mark(filler: _Filler) -> _Filler:
         _fillers[table] = filler
         return filler
 
@@ -96,9 +97,8 @@ def collected(world: DemoWorld, host: DemoHost, wanted: Collect, now: float) -> 
     """The answer of an agent for its host."""
     asked = HostQuestion(world, host, wanted, now)
     rows = {table: _rows(table, asked) for table in wanted.tables}
-    found = of_rows(
-        rows, wanted.columns, wanted.since_us, wanted.limit, str(host.agent), wanted.until_us
-    )
+    since, until, who = wanted.since_us, wanted.until_us, str(host.agent)
+    found = of_rows(rows, wanted.columns, since, wanted.limit, who, until)
     return found._replace(clock=asked.us)
 
 

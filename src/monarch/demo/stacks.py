@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .._core.plane import ProcAddress
 from .._rank_selector import RankSelector
 from ..stacks.host import GetHostStacks
 from ..stacks.model import CLIENT, HAS_ENDED, Kernel, Mailbox, ProcStacks, ThreadStack, Wait
-from .faults import PROGRAM
+from .faults import STACKS
 from .world import DemoHost, DemoWorld, Proc
 
 
@@ -19,95 +18,56 @@ def of_host(
     if host is world.hosts[0] and wanted.mesh in (None, CLIENT) and wanted.ranks in (None, [0]):
         yield _program(world, now)
     for proc in host.procs:
-        if proc.mesh.uid in world.stopped or wanted.mesh not in (
-            None,
-            proc.mesh.name,
-            proc.mesh.uid,
-        ):
+        mesh, rank = proc.mesh, proc.rank
+        if mesh.uid in world.stopped or wanted.mesh not in (None, mesh.name, mesh.uid):
             continue
-        if isinstance(wanted.ranks, str) and not RankSelector(wanted.ranks).matches(
-            proc.rank, proc.coordinates
-        ):
-            continue
-        if wanted.ranks is None or isinstance(wanted.ranks, str) or proc.rank in wanted.ranks:
-            end = world.end(proc, now)
-            if end is None:
-                yield _look(world, proc, now)
-            elif wanted.ended:
-                note = f"{HAS_ENDED}: {end.reason}"
-                yield ProcStacks(
-                    proc.mesh.name, proc.rank, proc.mesh.size, 0, host.machine, "", note, ()
-                )
+        if isinstance(wanted.ranks, str):
+            is_wanted = RankSelector(wanted.ranks).matches(rank, proc.coordinates)
+        else:
+            is_wanted = wanted.ranks is None or rank in wanted.ranks
+        end = world.end(proc, now)
+        if is_wanted and end is None:
+            yield _look(world, proc, now)
+        elif is_wanted and wanted.ended and end is not None:
+            note = f"{HAS_ENDED}: {end.reason}"
+            yield ProcStacks(mesh.name, rank, mesh.size, 0, host.machine, "", note, ())
 
 
 def _program(world: DemoWorld, now: float) -> ProcStacks:
     """The client waits for the trainers' answers in each step."""
-    silent = tuple(
-        proc.address
-        for host in world.hosts[1:]
-        for proc in host.procs
-        if proc.mesh is world.trainers and world.lives(proc, now)
-    )
+    silent = tuple(proc.address for proc in world.all_trainers() if world.lives(proc, now))
     step = int(world.steps(now))
-    wait = (
-        Wait(now - world.begin_of(step), world.trainers.actor_uid, silent, _call(step))
-        if silent
-        else None
-    )
+    age = now - world.begin_of(step)
+    wait = Wait(age, world.trainers.actor_uid, silent, f"step {step}") if silent else None
     waits_for = f"trainer.step(); {len(silent):,} ranks have not answered" if silent else ""
-    thread = ThreadStack("MainThread", PROGRAM, waits_for=waits_for, wait=wait, ran=int(step * 4e6))
+    thread = ThreadStack(
+        "MainThread", STACKS["program"], waits_for=waits_for, wait=wait, ran=int(step * 4e6)
+    )
     kernel = Kernel("S", thread.ran, 0, 0)
+    machine = world.hosts[0].machine
     return ProcStacks(
-        CLIENT,
-        0,
-        1,
-        2100,
-        world.hosts[0].machine,
-        "itself",
-        "",
-        (thread,),
-        world.client,
-        {},
-        (),
-        kernel,
+        CLIENT, 0, 1, 2100, machine, "itself", "", (thread,), world.client, {}, (), kernel
     )
 
 
 def _look(world: DemoWorld, proc: Proc, now: float) -> ProcStacks:
     mesh = proc.mesh
     seen = ProcStacks(
-        mesh.name,
-        proc.rank,
-        mesh.size,
-        world.pid(proc),
-        proc.host.machine,
-        "itself",
-        "",
-        (),
-        proc.address,
-        proc.coordinates,
-    )
+        mesh.name, proc.rank, mesh.size, world.pid(proc), proc.host.machine, "itself", "", (), proc.address, proc.coordinates
+    )  # fmt: skip
     if not world.lives(proc, now):
         return seen._replace(pid=0, how="", note="has not started yet")
     is_odd = world.is_odd(proc) and world.lasts(now)
     ran = int(world.busy(proc, now) * 1e9)
     if is_odd and world.fault.kernel == "T":
-        return seen._replace(
-            how="", note="is stopped (SIGSTOP, or Ctrl-Z)", kernel=Kernel("T", ran, 0, 0)
-        )
+        note = "is stopped (SIGSTOP, or Ctrl-Z)"
+        return seen._replace(how="", note=note, kernel=Kernel("T", ran, 0, 0))
     frames, _ = world.does(proc, now)
     if is_odd and world.fault_name == "gil":
-        return seen._replace(
-            how="signal", threads=(ThreadStack("", frames),), kernel=Kernel("R", ran, 0, 0)
-        )
-    held: tuple[ProcAddress, ...] = ()
-    if queued := world.queue(proc, now):
-        held = tuple(
-            each.address
-            for host in world.hosts[1:]
-            for each in host.procs
-            if each.mesh is world.trainers
-        )
+        threads = (ThreadStack("", frames),)
+        return seen._replace(how="signal", threads=threads, kernel=Kernel("R", ran, 0, 0))
+    queued = world.queue(proc, now)
+    held = tuple(each.address for each in world.all_trainers()) if queued else ()
     boxes = (Mailbox(mesh.actor, mesh.actor_uid, queued, held),)
     threads = (_thread(world, proc, now, is_odd, ran),) if frames else ()
     return seen._replace(threads=threads, mailboxes=boxes, kernel=Kernel("S", ran, 0, 0))
@@ -120,7 +80,7 @@ def _thread(world: DemoWorld, proc: Proc, now: float, is_odd: bool, ran: int) ->
     if is_odd and world.fault_name == "slow-loader":
         ran = int((now - world.since) * 1e6)  # it looks again
     thread = ThreadStack(
-        f"monarch-actor-{mesh.actor}", frames, mesh.actor, mesh.endpoint, "", mesh.actor_uid, f"{_call(step)} {proc.rank}",
+        f"monarch-actor-{mesh.actor}", frames, mesh.actor, mesh.endpoint, "", mesh.actor_uid, f"step {step} {proc.rank}",
         ran=ran, inside=world.fault.inside if is_odd else "",
     )  # fmt: skip
     if world.fault_name == "deadlock" and world.lasts(now):
@@ -134,7 +94,3 @@ def _thread(world: DemoWorld, proc: Proc, now: float, is_odd: bool, ran: int) ->
 def _waits(thread: ThreadStack, age: float, whom: Proc, what: str) -> ThreadStack:
     wait = Wait(age, whom.mesh.actor_uid, (whom.address,))
     return thread._replace(waits_for=f"{what} of rank {whom.rank}", wait=wait)
-
-
-def _call(step: int) -> str:
-    return f"step {step}"

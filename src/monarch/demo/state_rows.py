@@ -46,11 +46,8 @@ def _meshes(asked: HostQuestion) -> Iterator[Row]:
     for mesh in world.meshes:
         if mesh.uid in world.stopped:
             continue
-        hosts = (
-            [world.hosts[0].name]
-            if mesh is world.metrics
-            else [host.name for host in world.hosts[1:]]
-        )
+        among = world.hosts[:1] if mesh is world.metrics else world.hosts[1:]
+        hosts = [host.name for host in among]
         shape, view = json.dumps(mesh.extent), json.dumps({"hosts": hosts})
         number = world.mesh_number(mesh)
         yield (
@@ -85,20 +82,16 @@ def _procs(asked: HostQuestion) -> Iterator[Row]:
         )  # fmt: skip
     for proc in asked.procs:
         end, mesh = world.end(proc, asked.now), proc.mesh
-        state: Row = (
-            ("ended", end.reason, end.exit_code, end.signal)
-            if end is not None
-            else ("up", None, None, None)
-        )
+        state: Row = ("up", None, None, None)
+        if end is not None:
+            state = "ended", end.reason, end.exit_code, end.signal
         seen: Row = (None,) * 6
         pid = world.pid(proc)
         if end is None and world.lives(proc, asked.now):
             rss = world.memory(proc, asked.now)
             stopped = world.is_odd(proc) and world.fault.kernel == "T" and world.lasts(asked.now)
-            runs = bool(world.does(proc, asked.now)[0])
-            os_state = (
-                "stopped" if stopped else "running" if runs and world.fault.speed else "sleeping"
-            )
+            runs = bool(world.does(proc, asked.now)[0]) and world.fault.speed
+            os_state = "stopped" if stopped else "running" if runs else "sleeping"
             seen = (round(world.busy(proc, asked.now), 2), rss, rss + 30 * _GIB, 41, 210, os_state)
         elif end is None:
             state, pid = ("starting", None, None, None), 0
@@ -114,43 +107,31 @@ def _gpus(asked: HostQuestion) -> Iterator[Row]:
     for proc in asked.procs:
         if proc.mesh is not world.trainers:
             continue
-        gpu = proc.coordinates["gpus"]
+        gpu, uuid = _gpu(asked, proc)
         lasts, odd = world.lasts(asked.now), world.is_odd(proc)
+        noisy = noise(proc.rank, int(asked.now))
         hangs = lasts and not world.fault.speed
         # a collective that waits spins
-        busy = 0.0 if hangs and odd else 100.0 if hangs else 88.0 + 8.0 * _noise(proc, asked)
-        hot = (
-            84.0
-            if lasts and odd and world.fault_name == "straggler"
-            else 58.0 + 6.0 * _noise(proc, asked)
-        )
+        busy = 0.0 if hangs and odd else 100.0 if hangs else 88.0 + 8.0 * noisy
+        is_hot = lasts and odd and world.fault_name == "straggler"
+        hot = 84.0 if is_hot else 58.0 + 6.0 * noisy
         used = (71 * _GIB if world.lives(proc, asked.now) else 0) + (1 << 28)
         yield (
-            asked.host.id, asked.us, "nvidia", gpu, f"GPU-{asked.host.id & 0xFFFFFFFF:08x}-{gpu}", "NVIDIA H100 80GB HBM3", 80 * _GIB,
+            asked.host.id, asked.us, "nvidia", gpu, uuid, "NVIDIA H100 80GB HBM3", 80 * _GIB,
             used, round(busy, 1), round(hot, 1), round(120.0 + 5.6 * busy, 1), int(world.lives(proc, asked.now)),
         )  # fmt: skip
 
 
-def _noise(proc: Proc, asked: HostQuestion) -> float:
-    return noise(proc.rank, int(asked.now))
+def _gpu(asked: HostQuestion, proc: Proc) -> tuple[int, str]:
+    gpu = proc.coordinates["gpus"]
+    return gpu, f"GPU-{asked.host.id & 0xFFFFFFFF:08x}-{gpu}"
 
 
 @fills("gpu_processes")
 def _gpu_processes(asked: HostQuestion) -> Iterator[Row]:
-    for proc in asked.alive:
-        if proc.mesh is asked.world.trainers:
-            gpu = proc.coordinates["gpus"]
-            uuid = f"GPU-{asked.host.id & 0xFFFFFFFF:08x}-{gpu}"
-            yield (
-                asked.host.id,
-                asked.us,
-                "nvidia",
-                gpu,
-                uuid,
-                asked.world.pid(proc),
-                proc.id,
-                71 * _GIB,
-            )
+    for proc in asked.trainers():
+        of_host, pid = (asked.host.id, asked.us, "nvidia"), asked.world.pid(proc)
+        yield *of_host, *_gpu(asked, proc), pid, proc.id, 71 * _GIB
 
 
 @fills("statistics")
@@ -170,41 +151,19 @@ def _waits(asked: HostQuestion) -> Iterator[Row]:
         for thread in look.threads:
             if thread.wait is None or look.address is None:
                 continue
-            who = (
-                asked.world.client_actor
-                if look.address.is_client
-                else actor_id(look.address, thread.actor_id)
-            )
+            is_client, whom = look.address.is_client, thread.wait.actor
+            who = asked.world.client_actor if is_client else actor_id(look.address, thread.actor_id)
             since = int((asked.now - (thread.wait.age or 0.0)) * 1e6)
+            waits = who, proc_id(look.address), thread.endpoint or None, since, thread.waits_for
             for address in thread.wait.silent:
-                whom = (
-                    actor_id(address, thread.wait.actor),
-                    mesh_id(thread.wait.actor),
-                    proc_id(address),
-                )
-                yield (
-                    who,
-                    proc_id(look.address),
-                    thread.endpoint or None,
-                    since,
-                    thread.waits_for,
-                    *whom,
-                )
+                yield *waits, actor_id(address, whom), mesh_id(whom), proc_id(address)
 
 
 @fills("handled")
 def _handled(asked: HostQuestion) -> Iterator[Row]:
     for proc in asked.alive:
-        mesh = proc.mesh
-        yield (
-            proc.actor_id,
-            proc.id,
-            mesh.actor,
-            proc.rank,
-            mesh.endpoint,
-            asked.world.handled(proc, asked.now),
-            0,
-        )
+        mesh, count = proc.mesh, asked.world.handled(proc, asked.now)
+        yield proc.actor_id, proc.id, mesh.actor, proc.rank, mesh.endpoint, count, 0
 
 
 @fills("stacks")
@@ -273,13 +232,6 @@ def _failures(asked: HostQuestion) -> Iterator[Row]:
     odd = asked.world.odd
     end = asked.world.end(odd, asked.now)
     if asked.is_head and end is not None and not end.is_stop:
-        why = end.of(odd.mesh.actor, odd.mesh.actor, odd.mesh.actor_uid, odd.rank).reason
-        yield (
-            NOW,
-            _node(odd),
-            why,
-            odd.label,
-            odd.mesh.actor,
-            int(asked.world.fault_at * 1e6),
-            False,
-        )
+        name, at = odd.mesh.actor, int(asked.world.fault_at * 1e6)
+        why = end.of(name, name, odd.mesh.actor_uid, odd.rank).reason
+        yield NOW, _node(odd), why, odd.label, name, at, False

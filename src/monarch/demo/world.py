@@ -5,13 +5,13 @@ All but what was stopped or started again is computed from the time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from .._core.plane import Failure, HostDescription, HostedProc, ProcAddress
 from .._namedtuple import NamedTuple
 from ..telemetry.ids import actor_id, host_id, mesh_id, proc_id
-from . import faults
-from .faults import FAULTS, Frames
+from .faults import FAULTS, STACKS, STAGES, Frames
 
 STEP = 1.25
 """Seconds that a step takes."""
@@ -47,10 +47,7 @@ class Mesh(NamedTuple):
     @property
     def size(self) -> int:
         """Ranks of it."""
-        size = 1
-        for each in self.extent.values():
-            size *= each
-        return size
+        return math.prod(self.extent.values())
 
 
 class Proc:
@@ -132,25 +129,11 @@ class DemoWorld:
             "trainers", "t5r8a1n", TRAINER, 0x7261_696E, "train.Trainer", "step", {"hosts": machines, "gpus": gpus}, True
         )  # fmt: skip
         self.loaders = Mesh(
-            "loaders",
-            "d0a7a10",
-            LOADER,
-            0x6461_7461,
-            "data.Loader",
-            "next",
-            {"hosts": machines},
-            True,
-        )
+            "loaders", "d0a7a10", LOADER, 0x6461_7461, "data.Loader", "next", {"hosts": machines}, True
+        )  # fmt: skip
         self.metrics = Mesh(
-            "metrics",
-            "m37r1c5",
-            METRICS,
-            0x6D65_7472,
-            "metrics.Metrics",
-            "log",
-            {"hosts": 1},
-            False,
-        )
+            "metrics", "m37r1c5", METRICS, 0x6D65_7472, "metrics.Metrics", "log", {"hosts": 1}, False
+        )  # fmt: skip
         self.meshes = (self.trainers, self.loaders, self.metrics)
         head = DemoHost("head", "head")
         self.hosts = [head]
@@ -160,33 +143,28 @@ class DemoWorld:
         for number in range(machines):
             host = DemoHost(f"tcp://10.0.{number // 250}.{number % 250 + 1}:26600", f"h{number}")
             pid = 4000 + 97 * (number % 20)
-            host.procs = [
-                Proc(
-                    self.trainers,
-                    number * gpus + gpu,
-                    {"hosts": number, "gpus": gpu},
-                    host,
-                    pid + 3 * gpu,
-                )
-                for gpu in range(gpus)
-            ]
+            for gpu in range(gpus):
+                rank, point = number * gpus + gpu, {"hosts": number, "gpus": gpu}
+                host.procs.append(Proc(self.trainers, rank, point, host, pid + 3 * gpu))
             host.procs.append(Proc(self.loaders, number, {"hosts": number}, host, pid + 40))
             self.hosts.append(host)
         self.by_agent = {host.agent: host for host in self.hosts}
         odd = ranks * 417 // 1000
         self.odd_host = self.hosts[1 + odd // gpus]
-        self.odd = (
-            head.procs[0] if self.fault_name == "full-mailbox" else self.odd_host.procs[odd % gpus]
-        )
+        is_head = self.fault_name == "full-mailbox"
+        self.odd = head.procs[0] if is_head else self.odd_host.procs[odd % gpus]
         self.odd_loader = self.odd_host.procs[-1]
+
+    def all_trainers(self) -> Iterator[Proc]:
+        """Yield the procs that train, by rank."""
+        return (each for host in self.hosts for each in host.procs if each.mesh is self.trainers)
 
     # the training
 
     def lasts(self, now: float) -> bool:
         """Return whether the fault persists: its subject has not been started again."""
-        return self.fault_name != "none" and self.fault_at <= now < self.restarted.get(
-            self.odd.mesh.uid, now + 1
-        )
+        until = self.restarted.get(self.odd.mesh.uid, now + 1)
+        return self.fault_name != "none" and self.fault_at <= now < until
 
     def steps(self, now: float, odd: bool = False) -> float:
         """Return how many steps are done.
@@ -198,30 +176,29 @@ class DemoWorld:
         if now <= self.fault_at:
             return (now - self.since) / STEP
         until = min(now, self.restarted.get(self.odd.mesh.uid, now))
-        speed = (
-            self.fault.odd_speed if odd and self.fault.odd_speed is not None else self.fault.speed
-        )
+        speed = self._speed(odd)
         return self.hung_step + (speed * max(0.0, until - self.fault_at) + now - until) / STEP
 
     def begin_of(self, step: int, odd: bool = False) -> float:
         """The begin of a step, the inverse of `steps`; infinite for one that is never reached."""
         if step <= self.hung_step:
             return self.since + step * STEP
-        speed = (
-            self.fault.odd_speed if odd and self.fault.odd_speed is not None else self.fault.speed
-        )
+        speed = self._speed(odd)
         restarted = self.restarted.get(self.odd.mesh.uid)
         if restarted is not None and (until := self.steps(restarted, odd)) < step:
             return restarted + (step - until) * STEP
         return self.fault_at + (step - self.hung_step) * STEP / speed if speed else float("inf")
 
+    def _speed(self, odd: bool) -> float:
+        speed = self.fault.odd_speed if odd else None
+        return self.fault.speed if speed is None else speed
+
     def took(self, proc: Proc, step: int) -> float:
         """Seconds that a step takes a rank that is over: neighbours differ."""
         odd = self.is_odd(proc)
         if (length := self._lengths.get((step, odd))) is None:
-            length = self._lengths[step, odd] = self.begin_of(step + 1, odd) - self.begin_of(
-                step, odd
-            )
+            length = self.begin_of(step + 1, odd) - self.begin_of(step, odd)
+            self._lengths[step, odd] = length
         return length * _NOISE[(proc.rank * 31 + step) % len(_NOISE)]
 
     def is_odd(self, proc: Proc) -> bool:
@@ -255,9 +232,8 @@ class DemoWorld:
 
     def lives(self, proc: Proc, now: float) -> bool:
         """Return whether the process exists."""
-        return (
-            self.end(proc, now) is None and now >= self.restarted.get(proc.mesh.uid, 0.0) + _RESTART
-        )
+        restarted = self.restarted.get(proc.mesh.uid, 0.0)
+        return self.end(proc, now) is None and now >= restarted + _RESTART
 
     def describe(self, host: DemoHost, now: float, ended: bool) -> HostDescription:
         """Return an agent's description of its host."""
@@ -296,17 +272,15 @@ class DemoWorld:
     def busy(self, proc: Proc, now: float) -> float:
         """Seconds that it has computed."""
         part = {TRAINER: 0.92, LOADER: 0.4, METRICS: 0.02}[proc.mesh.actor]
-        done = (
-            part * STEP * self.steps(now, self.is_odd(proc)) * (0.98 + 0.04 * noise(proc.rank, 1))
-        )
+        part *= 0.98 + 0.04 * noise(proc.rank, 1)
+        done = part * STEP * self.steps(now, self.is_odd(proc))
         spins = self.fault_name == "gil" and self.is_odd(proc) and self.lasts(now)
         return done + (now - self.fault_at if spins else 0.0)
 
     def memory(self, proc: Proc, now: float) -> int:
         """Bytes of its process."""
-        gib = {TRAINER: 38.0, LOADER: 6.0, METRICS: 0.4}[proc.mesh.actor] * (
-            0.97 + 0.06 * noise(proc.rank, 2)
-        )
+        gib = {TRAINER: 38.0, LOADER: 6.0, METRICS: 0.4}[proc.mesh.actor]
+        gib *= 0.97 + 0.06 * noise(proc.rank, 2)
         if self.fault_name == "dead-rank" and self.is_odd(proc):
             gib += 20.0 * min(1.0, max(0.0, (now - self.fault_at + 120) / 120))
         return int(gib * _GIB)
@@ -324,22 +298,21 @@ class DemoWorld:
         if lasts and self.fault.speed < 1:
             if proc.mesh is self.loaders:
                 deadlocked = self.fault_name == "deadlock" and proc is self.odd_loader
-                return (faults.ASKS_TRAINER, self.fault_at) if deadlocked else ((), 0.0)
+                return (STACKS["asks_trainer"], self.fault_at) if deadlocked else ((), 0.0)
             if odd and self.fault_name == "deadlock":
-                return faults.ASKS_LOADER, since
+                return STACKS["asks_loader"], since
             if odd:
-                return self.fault.odd or faults.BACKWARD, since
+                return self.fault.odd or STACKS["backward"], since
             return self.fault.others, since
         part = (done % 1 + 0.08 * noise(proc.rank, int(done))) % 1
         if proc.mesh is self.loaders:
-            return (faults.PREFETCHES, now - 0.4) if part < 0.5 else ((), 0.0)
-        return next(frames for until, frames in faults.STAGES if part <= until), since
+            return (STACKS["prefetches"], now - 0.4) if part < 0.5 else ((), 0.0)
+        return next(frames for until, frames in STAGES if part <= until), since
 
     def find(self, mesh: str) -> Mesh | None:
         """A mesh of procs by its id, unless it was stopped."""
-        return next(
-            (each for each in self.meshes if each.uid == mesh and mesh not in self.stopped), None
-        )
+        found = (each for each in self.meshes if each.uid == mesh and mesh not in self.stopped)
+        return next(found, None)
 
     def mesh_number(self, mesh: Mesh) -> int:
         """The number of a proc mesh in tables."""

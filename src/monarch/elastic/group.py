@@ -91,16 +91,11 @@ class ElasticGroup:
         if min_ranks > ranks:
             raise ValueError(f"min_ranks={min_ranks}: expected 1 to ranks={ranks}")
         self._plan = GroupOptions(
-            hosts,
-            make,
-            ranks,
-            min_ranks,
-            max_losses,
+            hosts, make, ranks, min_ranks, max_losses,
             min(seconds(timeout, "timeout", 0.001), _LONGEST),
-            None if checkpoint is None else Path(checkpoint).absolute(),
-            checkpoint_every,
+            None if checkpoint is None else Path(checkpoint).absolute(), checkpoint_every,
             checkpoint_keep,
-        )
+        )  # fmt: skip
         self._coordinator: Any = None
 
     def run(self) -> Generator[Report, None, None]:

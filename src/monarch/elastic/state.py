@@ -144,13 +144,9 @@ class Empty:
         shape, _ = _layout(like, keys)
         local = torch.empty(shape, dtype=whole.dtype, device=like.device)
         made: torch.Tensor = sys.modules["torch.distributed.tensor"].DTensor.from_local(
-            local,
-            like.device_mesh,
-            like.placements,
-            run_check=False,
-            shape=like.shape,
+            local, like.device_mesh, like.placements, run_check=False, shape=like.shape,
             stride=like.stride(),
-        )
+        )  # fmt: skip
         return made
 
     def _find(self, keys: Keys) -> Any:

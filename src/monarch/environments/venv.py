@@ -174,14 +174,9 @@ def _read(source: Path) -> Requirements:
                 " requirements.txt of it"
             )
         export = [
-            *uv,
-            "export",
-            "--frozen",
-            "--no-emit-project",
-            "--quiet",
-            "--directory",
+            *uv, "export", "--frozen", "--no-emit-project", "--quiet", "--directory",
             str(source.parent),
-        ]
+        ]  # fmt: skip
         found.add_editable(".", complete=True)
         found.read(_run(export, source.parent), source.parent, complete=True)
     elif source.name == "pyproject.toml":
@@ -237,17 +232,9 @@ def _make_by_conda(folder: Path, plan: _Plan, lock: int) -> None:
         file.flush()
         options = ["--offline"] if plan.offline else []
         command = [
-            conda,
-            "env",
-            "create",
-            "--yes",
-            "--quiet",
-            *options,
-            "--prefix",
-            str(folder),
-            "--file",
+            conda, "env", "create", "--yes", "--quiet", *options, "--prefix", str(folder), "--file",
             file.name,
-        ]
+        ]  # fmt: skip
         _run(command, plan.folder, lock)
 
 

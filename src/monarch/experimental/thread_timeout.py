@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from types import TracebackType
 
 __all__ = ["ThreadTimeout", "ThreadTimeoutError"]
 
@@ -77,12 +76,7 @@ class ThreadTimeout:
                 _limited.discard(self._thread)
                 _set_error(ctypes.c_ulong(self._thread), ctypes.py_object(ThreadTimeoutError))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         with self._lock:
             self._ended = True
         if not self._fired:

@@ -152,12 +152,8 @@ def _holder(fd: int) -> str:
         for line in Path("/proc/locks").read_text().splitlines():
             fields = line.split()
             if fields[1] == "FLOCK" and fields[5].endswith(inode):
-                command = (
-                    Path(f"/proc/{fields[4]}/cmdline")
-                    .read_bytes()
-                    .replace(b"\0", b" ")
-                    .decode(errors="replace")
-                )
+                words = Path(f"/proc/{fields[4]}/cmdline").read_bytes().split(b"\0")
+                command = b" ".join(words).decode(errors="replace")
                 return f"process {fields[4]} ({command.strip()[:100]})"
     except (OSError, IndexError):  # it has just let go
         pass

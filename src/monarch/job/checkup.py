@@ -146,18 +146,10 @@ def examine(name: str, hosts: HostMesh, addresses: Sequence[str]) -> list[Findin
 def look(next_host: str = "") -> HostReport:
     """Survey this machine."""
     return HostReport(
-        socket.gethostname(),
-        platform.python_version(),
-        version("pymonarch") or "",
-        version("torch"),
-        version("nixl"),
-        len(os.sched_getaffinity(0)),
-        gpus(),
-        _adapters(),
-        resource.getrlimit(resource.RLIMIT_NOFILE)[1],
-        time.time(),
-        next_host,
-    )
+        socket.gethostname(), platform.python_version(), version("pymonarch") or "",
+        version("torch"), version("nixl"), len(os.sched_getaffinity(0)), gpus(), _adapters(),
+        resource.getrlimit(resource.RLIMIT_NOFILE)[1], time.time(), next_host,
+    )  # fmt: skip
 
 
 def problems(here: HostReport, findings: Sequence[Finding]) -> list[str]:

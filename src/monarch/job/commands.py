@@ -296,12 +296,8 @@ class BashActor(Actor):
         if ranks is not None and rank not in ranks:
             port.send(f"skip:{rank}")
             return
-        process = subprocess.Popen(
-            ["bash", "-c", script],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        none, pipe = subprocess.DEVNULL, subprocess.PIPE
+        process = subprocess.Popen(["bash", "-c", script], stdin=none, stdout=pipe, stderr=pipe)
         assert process.stdout is not None and process.stderr is not None
         streams = (process.stdout, "out"), (process.stderr, "err")
         threads = [

@@ -361,9 +361,8 @@ class WorkersJob(JobTrait):
 
     def _state(self) -> JobState:
         addresses, secret = self._addresses(), self._secret()
-        return JobState(
-            {
-                mesh: attach_to_workers(ca=None, workers=addresses[mesh], name=mesh, secret=secret)
-                for mesh in self._meshes
-            }
-        )
+        attached = {
+            mesh: attach_to_workers(ca=None, workers=addresses[mesh], name=mesh, secret=secret)
+            for mesh in self._meshes
+        }
+        return JobState(attached)

@@ -93,13 +93,9 @@ def _remote(name: str, path: Path, table: Mapping[str, Any], where: str) -> Host
     }
     try:
         secret = read_secret_file(files["secret_file"]) if "secret_file" in files else None
-        return attach_to_workers(
-            ca=files.get("ca"),
-            private_key=files.get("private_key"),
-            secret=secret,
-            workers=table["workers"],
-            name=name,
-        )
+        ca, key = files.get("ca"), files.get("private_key")
+        workers = table["workers"]
+        return attach_to_workers(ca=ca, private_key=key, secret=secret, workers=workers, name=name)
     except ValueError as error:
         raise JobError(f"{where}: {error}") from error
 

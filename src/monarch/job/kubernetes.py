@@ -209,12 +209,8 @@ class KubernetesJob(WorkersJob):
                 " talk to each other: KubernetesJob(..., secret=...)"
             )
         user, api = _user(), self._api()
-        self._make(
-            api,
-            SECRETS,
-            secret_object(self._secret_name, self._own_secret or make_secret(), user),
-            user,
-        )
+        secret = secret_object(self._secret_name, self._own_secret or make_secret(), user)
+        self._make(api, SECRETS, secret, user)
         for mesh in made:
             content = mesh_object(self._kind, mesh, self._secret_name, self._idle_limit, user)
             self._make(api, self._controller, content, user)

@@ -162,13 +162,8 @@ class Api:
         Without effect if there is none.
         """
         try:
-            self._ask(
-                "delete",
-                "DELETE",
-                resource,
-                name,
-                query={"propagationPolicy": "Background", **query},
-            )
+            query = {"propagationPolicy": "Background", **query}
+            self._ask("delete", "DELETE", resource, name, query=query)
         except ApiError as error:
             if error.status != 404:
                 raise

@@ -98,15 +98,10 @@ class KubeConfig:
             }
 
         return Server(
-            configuration.host.rstrip("/"),
-            headers,
-            configuration.ssl_ca_cert,
-            configuration.cert_file,
-            configuration.key_file,
-            configuration.verify_ssl,
-            getattr(configuration, "tls_server_name", None),
-            configuration.proxy,
-        )
+            configuration.host.rstrip("/"), headers, configuration.ssl_ca_cert,
+            configuration.cert_file, configuration.key_file, configuration.verify_ssl,
+            getattr(configuration, "tls_server_name", None), configuration.proxy,
+        )  # fmt: skip
 
     @property
     def path(self) -> str | None:

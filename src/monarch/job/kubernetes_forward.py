@@ -131,15 +131,9 @@ class Forward:
 
     def _start(self, folder: str, file: str) -> subprocess.Popen[str]:
         command = [
-            "kubectl",
-            "--kubeconfig",
-            file,
-            "--namespace",
-            self._namespace,
-            "port-forward",
-            "--address",
-            "127.0.0.1",
-        ]
+            "kubectl", "--kubeconfig", file, "--namespace", self._namespace, "port-forward",
+            "--address", "127.0.0.1",
+        ]  # fmt: skip
         return subprocess.Popen(
             [
                 "sh",

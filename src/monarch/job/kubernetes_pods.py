@@ -14,14 +14,9 @@ from .kubernetes_api import Object
 from .kubernetes_manifest import CONTROLLERS, Mesh, port_of, worker_container
 
 _HOPELESS = {
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "ErrImageNeverPull",
-    "CreateContainerConfigError",
-    "CreateContainerError",
-    "RunContainerError",
-    "CrashLoopBackOff",
-}
+    "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError",
+    "CreateContainerError", "RunContainerError", "CrashLoopBackOff",
+}  # fmt: skip
 """Reasons for which a container waits that it does not get out of by itself."""
 
 logger = logging.getLogger("monarch.job")
@@ -113,14 +108,7 @@ class Pods:
             if not is_ending(pod) and not is_ready(pod)
         ]
         found = [trouble for trouble in known if trouble is not None]
-        return sorted(
-            found,
-            key=lambda trouble: (
-                not trouble.is_hopeless,
-                not trouble.is_unschedulable,
-                trouble.pod,
-            ),
-        )
+        return sorted(found, key=lambda it: (not it.is_hopeless, not it.is_unschedulable, it.pod))
 
     def completed(self) -> dict[int, Trouble]:
         """Ranks whose pods have completed, where nothing makes others."""
@@ -138,13 +126,8 @@ class Pods:
         )
         if (name, why) not in self._reported:
             self._reported.add((name, why))
-            logger.warning(
-                "pod %s is no host of mesh %r, which has ranks 0 to %d: it %s",
-                name,
-                mesh.name,
-                mesh.size - 1,
-                why,
-            )
+            text = "pod %s is no host of mesh %r, which has ranks 0 to %d: it %s"
+            logger.warning(text, name, mesh.name, mesh.size - 1, why)
         return None
 
     def address(self, pod: Object) -> str:
@@ -168,12 +151,8 @@ class Pods:
             "its worker has ended in order, shut down or after idle_limit, and a Job starts it only"
             " once"
         )
-        return Trouble(
-            pod["metadata"]["name"],
-            text,
-            True,
-            container=worker_container(pod["spec"]).get("name", ""),
-        )
+        container = worker_container(pod["spec"]).get("name", "")
+        return Trouble(pod["metadata"]["name"], text, True, container=container)
 
 
 def is_ready(pod: Object) -> bool:

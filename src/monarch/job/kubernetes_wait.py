@@ -111,15 +111,8 @@ def _hopeless(api: Api, mesh: Mesh, trouble: Trouble, why: str) -> str:
             lines += [f"  | {line}" for line in said]
             if said:
                 break
-    return "\n".join(
-        [
-            *lines,
-            (
-                "It was left as it is: kill() ends it, and so does the next state() that starts it"
-                " anew"
-            ),
-        ]
-    )
+    left = "It was left as it is: kill() ends it, and so does the next state() that starts it anew"
+    return "\n".join([*lines, left])
 
 
 class _Followed:

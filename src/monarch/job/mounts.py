@@ -137,12 +137,8 @@ class MountingJob:
             for each, name, _, mount in self._mounted
             if each.python is not None
         }
-        state._hosts.update(
-            {
-                name: state._hosts[name].with_python_executable(path)
-                for name, path in pythons.items()
-            }
-        )
+        for name, path in pythons.items():
+            state._hosts[name] = state._hosts[name].with_python_executable(path)
 
     def _unmount(self) -> None:
         mounted, self._mounted = self._mounted, ()

@@ -108,17 +108,10 @@ class SkyPilotJob(WorkersJob):
         if not 0 < monarch_port < 65536:
             raise ValueError(f"monarch_port is a TCP port, got {monarch_port!r}")
         self._described = _Described(
-            dict(resources or {}),
-            cluster_name,
-            monarch_port,
-            idle_minutes_to_autostop,
-            down_on_autostop,
-            check_python(python_exe),
-            setup_commands,
-            workdir,
-            dict(file_mounts or {}),
-            idle_limit,
-        )
+            dict(resources or {}), cluster_name, monarch_port, idle_minutes_to_autostop,
+            down_on_autostop, check_python(python_exe), setup_commands, workdir,
+            dict(file_mounts or {}), idle_limit,
+        )  # fmt: skip
         self._job_start_timeout = job_start_timeout
         self._folder: Path | None = None
         self._request: Any = None

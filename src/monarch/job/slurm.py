@@ -139,30 +139,16 @@ class SlurmJob(WorkersJob):
                 " known"
             )
         self._described = SlurmDescription(
-            check_python(python_exe or sys.executable),
-            check_strings("srun_args", srun_args),
-            monarch_port,
-            job_name,
-            time_limit,
-            log_dir,
-            account,
-            qos,
-            out_of_cluster or attach_to is not None,
-            attach_to,
-            bind_to,
-            check_strings("setup", setup),
-            check_idle_limit(idle_limit),
+            check_python(python_exe or sys.executable), check_strings("srun_args", srun_args),
+            monarch_port, job_name, time_limit, log_dir, account, qos,
+            out_of_cluster or attach_to is not None, attach_to, bind_to,
+            check_strings("setup", setup), check_idle_limit(idle_limit),
             None if allocation is None else str(allocation),
-        )
+        )  # fmt: skip
         self._resources = Resources(
-            partition,
-            gpus_per_node,
-            cpus_per_task,
-            ntasks_per_node,
-            mem,
-            exclusive,
+            partition, gpus_per_node, cpus_per_task, ntasks_per_node, mem, exclusive,
             check_strings("slurm_args", slurm_args),
-        )
+        )  # fmt: skip
         for option in (job_name, time_limit, log_dir, account, qos, *self._resources.options(1)):
             quoted(option or "")
         self._own_resources: dict[str, Resources] = {}

@@ -15,14 +15,9 @@ from .contract import IDLE_LIMIT, SECRET_FILE, WARNS, worker_command
 from .worker_spec import KILLED, WorkerSpec
 
 PENDING = (
-    "PENDING",
-    "CONFIGURING",
-    "REQUEUED",
-    "REQUEUE_FED",
-    "REQUEUE_HOLD",
-    "RESV_DEL_HOLD",
+    "PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD",
     "SPECIAL_EXIT",
-)
+)  # fmt: skip
 LIVE = (*PENDING, "RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
 COMPLETING = "COMPLETING"
 WARNED = "warned"
@@ -202,15 +197,10 @@ class Script(NamedTuple):
 
     def _srun(self, mesh: str, size: int, where: str) -> str:
         spec = WorkerSpec(
-            mesh,
-            "$SLURM_PROCID",
-            f"tcp://:{self.port}",
-            "$SLURM_LAUNCH_NODE_IPADDR",
-            self.bind,
-            f"{self.folder}/workers.${ATTEMPT}",
-            machine="$SLURMD_NODENAME",
+            mesh, "$SLURM_PROCID", f"tcp://:{self.port}", "$SLURM_LAUNCH_NODE_IPADDR", self.bind,
+            f"{self.folder}/workers.${ATTEMPT}", machine="$SLURMD_NODENAME",
             warning=f"{self.folder}/{WARNED}.${ATTEMPT}",
-        )
+        )  # fmt: skip
         options = [
             *([f"--jobid={self.allocation}"] if self.allocation else []),
             f"--job-name={self.step_name}",

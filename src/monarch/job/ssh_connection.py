@@ -141,17 +141,8 @@ class SshConnection:
         keep = ssh_text.in_sh(ssh_text.keeper(folder))
         # what the user gives comes first: ssh takes the first value of each option
         command = [
-            "ssh",
-            *ssh_args,
-            *options,
-            "-T",
-            "-M",
-            "-S",
-            self._control,
-            "--",
-            self.host,
-            keep,
-        ]
+            "ssh", *ssh_args, *options, "-T", "-M", "-S", self._control, "--", self.host, keep,
+        ]  # fmt: skip
         return SshCommand(self.host, command, log, self._env)
 
     @property
@@ -220,16 +211,9 @@ class SshConnection:
     def _command(self, *arguments: str) -> list[str]:
         # without the master it must fail, rather than make a connection of its own
         return [
-            "ssh",
-            "-F",
-            "none",
-            "-oProxyCommand=false",
-            "-oControlMaster=no",
-            "-T",
-            "-S",
-            self._control,
-            *arguments,
-        ]
+            "ssh", "-F", "none", "-oProxyCommand=false", "-oControlMaster=no", "-T", "-S",
+            self._control, *arguments,
+        ]  # fmt: skip
 
     def _ask(self, *arguments: str, limit: float = 60.0) -> subprocess.CompletedProcess[str]:
         try:

@@ -117,13 +117,9 @@ class SSHWorkers(WorkersJob):
                     f"tcp://{hostname_of(place.host, described.ssh_args)}:{described.monarch_port}"
                 )
             spec = WorkerSpec(
-                place.mesh,
-                str(place.rank),
-                listen,
-                bind="*" if described.direct else "",
-                report=ssh_text.REPORT,
-                lifeline=ssh_text.LIFELINE,
-            )
+                place.mesh, str(place.rank), listen, bind="*" if described.direct else "",
+                report=ssh_text.REPORT, lifeline=ssh_text.LIFELINE,
+            )  # fmt: skip
             log = self._log_folder() / f"{place.name}.log"
             command = ssh_text.worker(start._replace(folder=folder), spec)
             session = reach.connections[place.host].session(f"worker {place.name}", command, log)

@@ -67,10 +67,6 @@ class WorkerWatch:
     def _report(self, worker: WorkerProcess) -> None:
         status = processes.reap(worker.pid)
         if status != 0 and not worker.ended_in_order:
-            logger.error(
-                "worker %s, process %d, ended%s; %s",
-                worker.name,
-                worker.pid,
-                describe_status(status),
-                worker.tail(),
-            )
+            how = describe_status(status)
+            text = "worker %s, process %d, ended%s; %s"
+            logger.error(text, worker.name, worker.pid, how, worker.tail())

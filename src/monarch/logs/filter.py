@@ -16,14 +16,8 @@ from .line import LogLine
 from .ranks import coordinates
 
 LEVELS = {
-    "DEBUG": 10,
-    "INFO": 20,
-    "WARNING": 30,
-    "WARN": 30,
-    "ERROR": 40,
-    "CRITICAL": 50,
-    "FATAL": 50,
-}
+    "DEBUG": 10, "INFO": 20, "WARNING": 30, "WARN": 30, "ERROR": 40, "CRITICAL": 50, "FATAL": 50,
+}  # fmt: skip
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 

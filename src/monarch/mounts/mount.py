@@ -16,7 +16,6 @@ import logging
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
 from .._core.plane import random_uid
@@ -121,12 +120,7 @@ class Mount:
     def __enter__(self) -> Mount:
         return self.open()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -16,13 +16,7 @@ from .queue import Empty, Full, Queue, QueueClosed, QueueStatistics
 from .replay import ReplayBuffer, ReplayStatistics
 
 __all__ = [
-    "Empty",
-    "Full",
-    "Queue",
-    "QueueClosed",
-    "QueueStatistics",
-    "ReplayBuffer",
-    "ReplayStatistics",
-]
+    "Empty", "Full", "Queue", "QueueClosed", "QueueStatistics", "ReplayBuffer", "ReplayStatistics",
+]  # fmt: skip
 
 publish(__name__, globals(), __all__)

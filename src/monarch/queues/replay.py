@@ -133,15 +133,9 @@ class ReplayActor(Actor):
     async def statistics(self) -> ReplayStatistics:
         spilled = len(self._entries) - len(self._in_memory)
         return ReplayStatistics(
-            len(self._entries),
-            spilled,
-            self._bytes,
-            self._added,
-            self._drawn,
-            self._expired,
-            self._dropped,
-            self._version,
-        )
+            len(self._entries), spilled, self._bytes, self._added, self._drawn, self._expired,
+            self._dropped, self._version,
+        )  # fmt: skip
 
     def _move(self) -> None:
         """Take items while there is room, and give batches while the first waiter can be served."""
@@ -314,16 +308,9 @@ class ReplayBuffer(Generic[T]):
                 whole(number, what, least=0)
         self._name, self._capacity = name, capacity
         self._actor = one_proc(procs, "ReplayBuffer").spawn(
-            name,
-            ReplayActor,
-            capacity,
-            consume,
-            max_age,
-            memory,
-            folder,
-            seed,
+            name, ReplayActor, capacity, consume, max_age, memory, folder, seed,
             seconds(lease, "lease", least=0.01),
-        )
+        )  # fmt: skip
 
     def add(self, item: T, version: int = 0, timeout: float | None = None) -> Future[None]:
         """Add an item.

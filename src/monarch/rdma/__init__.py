@@ -46,33 +46,11 @@ from .shards import Shard, Split
 from .state import SharedState, empty_like, pull, push, share_state
 
 __all__ = [
-    "BufferAccessError",
-    "BufferDroppedError",
-    "Explanation",
-    "InconsistentStateError",
-    "NoPathError",
-    "OwnerLostError",
-    "PathReport",
-    "RDMAAction",
-    "RDMABuffer",
-    "RDMAError",
-    "RDMAReadTransferWarning",
-    "RDMATcpFallbackWarning",
-    "RDMAWarning",
-    "RDMAWriteTransferWarning",
-    "Replica",
-    "Shard",
-    "SharedState",
-    "Split",
-    "TransferTimeoutError",
-    "describe_between_hosts",
-    "empty_like",
-    "get_rdma_backend",
-    "is_ibverbs_available",
-    "is_rdma_available",
-    "pull",
-    "push",
-    "share_state",
-]
+    "BufferAccessError", "BufferDroppedError", "Explanation", "InconsistentStateError", "NoPathError", "OwnerLostError",
+    "PathReport", "RDMAAction", "RDMABuffer", "RDMAError", "RDMAReadTransferWarning", "RDMATcpFallbackWarning",
+    "RDMAWarning", "RDMAWriteTransferWarning", "Replica", "Shard", "SharedState", "Split", "TransferTimeoutError",
+    "describe_between_hosts", "empty_like", "get_rdma_backend", "is_ibverbs_available", "is_rdma_available", "pull",
+    "push", "share_state",
+]  # fmt: skip
 
 publish(__name__, globals(), __all__)

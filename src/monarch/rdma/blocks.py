@@ -100,16 +100,11 @@ def rows(part: Block, source: Block, target: Block) -> Iterator[Rows]:
         if not part.shape[inner] == source.shape[inner] == target.shape[inner]:
             break
     from_steps, to_steps = _steps(source.shape), _steps(target.shape)
-    first = (
-        sum(
-            (at - begin) * step
-            for at, begin, step in zip(part.start, source.start, from_steps, strict=True)
-        ),
-        sum(
-            (at - begin) * step
-            for at, begin, step in zip(part.start, target.start, to_steps, strict=True)
-        ),
-    )
+
+    def offset(of: Sequence[int], steps: Sequence[int]) -> int:
+        return sum((at - b) * step for at, b, step in zip(part.start, of, steps, strict=True))
+
+    first = offset(source.start, from_steps), offset(target.start, to_steps)
     outer = max(0, inner - 1)
     count, from_step, to_step = (
         (part.shape[outer], from_steps[outer], to_steps[outer]) if inner else (1, 0, 0)

@@ -11,9 +11,8 @@ from .._core.plane import (
     ProcAddress,
     Promise,
     Reply,
-    SingleAnswer,
+    ask_one,
     read_answer,
-    send_record,
 )
 from ..actor import Future, MeshFailure
 from .errors import BufferAccessError, BufferDroppedError, OwnerLostError
@@ -31,9 +30,7 @@ def ask(hub: Hub, address: ProcAddress, record: tuple[Any, ...], what: str) -> F
     The future of its answer raises `OwnerLostError` where the process is gone.
     """
     promise: Promise[Any] = Promise(f"{what} from {address}")
-    send_record(
-        hub, address, record, SingleAnswer(address, lambda answer: promise.resolve(answer, _read))
-    )
+    ask_one(hub, address, record, lambda answer: promise.resolve(answer, _read))
     return promise.future
 
 

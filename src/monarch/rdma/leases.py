@@ -46,17 +46,9 @@ class Lease:
     """
 
     __slots__ = (
-        "__weakref__",
-        "_lock",
-        "_pickled",
-        "_recalled",
-        "_used",
-        "_waiting",
-        "claim",
-        "grant",
-        "info",
-        "link",
-    )
+        "__weakref__", "_lock", "_pickled", "_recalled", "_used", "_waiting", "claim", "grant",
+        "info", "link",
+    )  # fmt: skip
 
     def __init__(self, info: BufferInfo, serial: int, outbox: Outbox) -> None:
         self.info = info

@@ -24,27 +24,12 @@ from .._core.plane import (
     subscribe,
 )
 from ..errors import BackpressureError
+from . import records
 from .directories import Directories
 from .errors import UnavailableError
 from .leases import Leases
 from .memory import HostMemory, Memory, share_with_process
 from .nixl_agent import NixlAgent
-from .records import (
-    Atomic,
-    Claim,
-    CudaRequest,
-    Drop,
-    Get,
-    LeaseNews,
-    NixlRequest,
-    Open,
-    Put,
-    Recall,
-    Refusal,
-    Seek,
-    SeekOutcome,
-    WriteStep,
-)
 from .registry import RefusedError, Registry
 from .seqlock_owner import WORDS_SIZE, Writes
 from .workers import Workers
@@ -62,7 +47,7 @@ class Plane:
         self.hub = hub
         self.registry = Registry(hub)
         self.leases = Leases(hub)
-        self.workers = Workers("monarch-rdma")
+        self.workers = Workers("monarch-rdma", hub.thread)
         self.links: weakref.WeakValueDictionary[tuple[object, ...], BufferLink] = (
             weakref.WeakValueDictionary()
         )
@@ -109,24 +94,24 @@ class Plane:
             writes.writer_lost(address)
         self.directories.process_lost(address)
 
-    def atomic(self, wanted: Atomic) -> int | Refusal:
+    def atomic(self, wanted: records.Atomic) -> int | records.Refusal:
         """Change a word of a buffer of this process."""
         try:
             return self.registry.atomic(wanted)
         except RefusedError as error:
             return error.refusal
 
-    def count_write(self, writer: ProcAddress, step: WriteStep) -> int | Refusal:
+    def count_write(self, writer: ProcAddress, step: records.WriteStep) -> int | records.Refusal:
         """Count a step of a write of a shared state of this process."""
         try:
             return self._writes_of(step.claim).step(writer, step)
         except RefusedError as error:
             return error.refusal
 
-    def _writes_of(self, claim: Claim) -> Writes:
+    def _writes_of(self, claim: records.Claim) -> Writes:
         memory = self.registry.memory(claim, 0, WORDS_SIZE, write=True)
         if not isinstance(memory, HostMemory):
-            raise RefusedError(Refusal(False, "these are no versions of a state"))
+            raise RefusedError(records.Refusal(False, "these are no versions of a state"))
         writes = self._writes.get(claim.id)
         if writes is None:
             writes = self._writes.setdefault(claim.id, Writes(memory))
@@ -160,18 +145,18 @@ def plane_of(hub: Hub) -> Plane:
 # control records of those who hold handles to what is here
 
 
-@handles(Open)
-def _open(service: ControlService, request: ControlRequest, record: Open) -> None:
+@handles(records.Open)
+def _open(service: ControlService, request: ControlRequest, record: records.Open) -> None:
     request.answer(plane_of(service.hub).registry.open(request.peer, record))
 
 
-@handles(LeaseNews)
-def _news(service: ControlService, request: ControlRequest, record: LeaseNews) -> None:
+@handles(records.LeaseNews)
+def _news(service: ControlService, request: ControlRequest, record: records.LeaseNews) -> None:
     plane_of(service.hub).registry.news(request.peer, record)
 
 
-@handles(Drop)
-def _drop(service: ControlService, request: ControlRequest, record: Drop) -> None:
+@handles(records.Drop)
+def _drop(service: ControlService, request: ControlRequest, record: records.Drop) -> None:
     try:
         released = plane_of(service.hub).registry.drop(
             record.claim, f"it was dropped by {request.peer}"
@@ -182,28 +167,28 @@ def _drop(service: ControlService, request: ControlRequest, record: Drop) -> Non
         subscribe(released, request.answer)
 
 
-@handles(Atomic)
-def _atomic(service: ControlService, request: ControlRequest, record: Atomic) -> None:
+@handles(records.Atomic)
+def _atomic(service: ControlService, request: ControlRequest, record: records.Atomic) -> None:
     request.answer(plane_of(service.hub).atomic(record))
 
 
-@handles(WriteStep)
-def _write(service: ControlService, request: ControlRequest, record: WriteStep) -> None:
+@handles(records.WriteStep)
+def _write(service: ControlService, request: ControlRequest, record: records.WriteStep) -> None:
     request.answer(plane_of(service.hub).count_write(request.peer, record))
 
 
-@handles(Seek)
-def _seek(service: ControlService, request: ControlRequest, record: Seek) -> None:
+@handles(records.Seek)
+def _seek(service: ControlService, request: ControlRequest, record: records.Seek) -> None:
     plane_of(service.hub).directories.seek(request.peer, record, request.answer)
 
 
-@handles(SeekOutcome)
-def _settle(service: ControlService, request: ControlRequest, record: SeekOutcome) -> None:
+@handles(records.SeekOutcome)
+def _settle(service: ControlService, request: ControlRequest, record: records.SeekOutcome) -> None:
     plane_of(service.hub).directories.settle(request.peer, record)
 
 
-@handles(NixlRequest)
-def _nixl(service: ControlService, request: ControlRequest, record: NixlRequest) -> None:
+@handles(records.NixlRequest)
+def _nixl(service: ControlService, request: ControlRequest, record: records.NixlRequest) -> None:
     plane = plane_of(service.hub)
     _offer(
         plane,
@@ -213,13 +198,13 @@ def _nixl(service: ControlService, request: ControlRequest, record: NixlRequest)
     )
 
 
-@handles(CudaRequest)
-def _cuda(service: ControlService, request: ControlRequest, record: CudaRequest) -> None:
+@handles(records.CudaRequest)
+def _cuda(service: ControlService, request: ControlRequest, record: records.CudaRequest) -> None:
     _offer(plane_of(service.hub), request, record.claim, share_with_process)
 
 
 def _offer(
-    plane: Plane, request: ControlRequest, claim: Claim, offer: Callable[[Memory], Any]
+    plane: Plane, request: ControlRequest, claim: records.Claim, offer: Callable[[Memory], Any]
 ) -> None:
     """Answer somebody who will come to the memory in a way of its own."""
 
@@ -227,13 +212,13 @@ def _offer(
         try:
             return offer(plane.registry.admit(request.peer, claim))
         except UnavailableError as error:
-            return Refusal(False, str(error))
+            return records.Refusal(False, str(error))
 
     plane.workers.submit(lambda: answer_with(request, answer))
 
 
-@handles(Get)
-def _get(service: ControlService, request: ControlRequest, record: Get) -> None:
+@handles(records.Get)
+def _get(service: ControlService, request: ControlRequest, record: records.Get) -> None:
     plane = plane_of(service.hub)
 
     def read() -> Any:
@@ -243,8 +228,8 @@ def _get(service: ControlService, request: ControlRequest, record: Get) -> None:
     plane.workers.submit(lambda: answer_with(request, read))
 
 
-@handles(Put)
-def _put(service: ControlService, request: ControlRequest, record: Put) -> None:
+@handles(records.Put)
+def _put(service: ControlService, request: ControlRequest, record: records.Put) -> None:
     plane = plane_of(service.hub)
 
     def write() -> None:
@@ -271,8 +256,8 @@ def answer_with(request: ControlRequest, job: Callable[[], Any]) -> None:
 # of owners of what this process holds
 
 
-@handles(Recall)
-def _recall(service: ControlService, request: ControlRequest, record: Recall) -> None:
+@handles(records.Recall)
+def _recall(service: ControlService, request: ControlRequest, record: records.Recall) -> None:
     plane_of(service.hub).leases.recall(request.peer, record, request.answer)
 
 

@@ -114,14 +114,9 @@ class Registry:
         """
         owner_name = str(cell.instance.actor_id)
         info = BufferInfo(
-            self._hub.address,
-            random_uid(),
-            os.urandom(16),
-            memory.nbytes,
-            memory.device,
-            memory.readonly,
-            owner_name,
-        )
+            self._hub.address, random_uid(), os.urandom(16), memory.nbytes, memory.device,
+            memory.readonly, owner_name,
+        )  # fmt: skip
         region = Region(info, memory, cell.uid)
         region.holders.add((self._hub.address, lease))
         with self._lock:

@@ -25,10 +25,11 @@ class Workers:
 
     Args:
         name: Of the threads.
+        thread: Makes one.
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, thread: Callable[..., threading.Thread]) -> None:
+        self._name, self._thread = name, thread
         self._jobs: deque[Callable[[], None]] = deque()
         self._changed = threading.Condition()
         self._threads = self._idle = 0
@@ -44,7 +45,7 @@ class Workers:
                 return
             self._threads += 1
         try:
-            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+            self._thread(target=self._run, name=self._name).start()
         except RuntimeError:  # the system has no thread to give
             with self._changed:
                 self._threads -= 1

@@ -58,16 +58,8 @@ class Replica:
     """
 
     __slots__ = (
-        "_router",
-        "late",
-        "lock",
-        "name",
-        "outstanding",
-        "place",
-        "size",
-        "takes_calls",
-        "target",
-    )
+        "_router", "late", "lock", "name", "outstanding", "place", "size", "takes_calls", "target",
+    )  # fmt: skip
 
     def __init__(self, router: Router, place: int, target: Any) -> None:
         self._router = router

@@ -15,15 +15,9 @@ from .collectives import Layout
 from .machine import MACHINES, Link, Machine
 
 _BYTES = {
-    "float64": 8,
-    "int64": 8,
-    "int16": 2,
-    "float16": 2,
-    "bfloat16": 2,
-    "int8": 1,
-    "uint8": 1,
+    "float64": 8, "int64": 8, "int16": 2, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1,
     "bool": 1,
-}
+}  # fmt: skip
 _OTHERS = 4  # bytes, of float32, int32 and what is not known
 _REDUCTIONS = ("all_reduce", "sum", "avg", "product", "min", "max")
 

@@ -25,25 +25,13 @@ from .machine import Machine
 
 _EMPTY = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 _ONLY_WRITES = (
-    "copy_",
-    "fill_",
-    "zero_",
-    "normal_",
-    "uniform_",
-    "random_",
-    "bernoulli_",
-    "exponential_",
-)
+    "copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_",
+)  # fmt: skip
 # reads as much as it writes, not all
 _PICKS = ("embedding", "index_select", "gather", "index", "take")
 _PLACES = (
-    "index_put_",
-    "_index_put_impl_",
-    "scatter_",
-    "scatter_add_",
-    "index_add_",
-    "index_copy_",
-)
+    "index_put_", "_index_put_impl_", "scatter_", "scatter_add_", "index_add_", "index_copy_",
+)  # fmt: skip
 _FUNCTIONS = (
     "exp", "expm1", "log", "log1p", "log2", "tanh", "sigmoid", "gelu", "erf", "silu", "mish", "softplus", "sin", "cos", "tan",
     "atan2", "pow", "_softmax", "_log_softmax", "logsumexp", "rsqrt", "elu",

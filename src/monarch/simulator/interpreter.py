@@ -121,16 +121,9 @@ class Interpreter:
                 self.recorder.note(cohort.ranks, stream, name, "compute", span, site)
         written = [inputs[index] for index in writes]
         self.recorder.add(
-            ranks.ranks,
-            stream,
-            name,
-            "compute",
-            seconds,
-            work,
-            inputs,
-            self._held(outputs) + written,
-            site,
-        )
+            ranks.ranks, stream, name, "compute", seconds, work, inputs,
+            self._held(outputs) + written, site,
+        )  # fmt: skip
 
     def _held(self, outputs: Any) -> list[Held]:
         """Return the values that an instruction has made, by its outputs."""
@@ -331,17 +324,9 @@ class Interpreter:
         lent = self._offered[ticket]
         kept = [lent] if lent in self._memory.values.values() else []
         self.recorder.add(
-            ranks.ranks,
-            stream,
-            name,
-            "wait",
-            0.0,
-            Work(),
-            kept,
-            self._held(borrowed),
-            site,
+            ranks.ranks, stream, name, "wait", 0.0, Work(), kept, self._held(borrowed), site,
             exclusive=True,
-        )
+        )  # fmt: skip
         self.recorder.handed(ticket, name, ranks.ranks, stream)
 
     def _communicated(
@@ -353,13 +338,6 @@ class Interpreter:
         seconds = max(span.end - span.start for _, span in spans)
         work = Work(bytes=size, pieces=1)
         self.recorder.add(
-            ranks.ranks,
-            stream,
-            name,
-            "communication",
-            seconds,
-            work,
-            [given],
-            self._held(output),
+            ranks.ranks, stream, name, "communication", seconds, work, [given], self._held(output),
             site,
-        )
+        )  # fmt: skip

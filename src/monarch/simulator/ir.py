@@ -122,14 +122,9 @@ class IRGraph:
     ) -> None:
         """Add a command; its duration is 0 until `import_timing`."""
         command = Command(
-            worker_rank,
-            stream_name,
-            command_id,
-            command_name,
-            devices,
-            control_dependencies,
+            worker_rank, stream_name, command_id, command_name, devices, control_dependencies,
             traceback,
-        )
+        )  # fmt: skip
         self.control_dag.append(command)
 
     def remove_dag_item_type(
@@ -297,13 +292,9 @@ class IRGraph:
     ) -> None:
         """Say that a tensor is moved."""
         sent = SendTensorInfo(
-            result_tensor_id,
-            src_devices,
-            src_stream_name,
-            dst_devices,
-            dst_stream_name,
+            result_tensor_id, src_devices, src_stream_name, dst_devices, dst_stream_name,
             result_tensor_dims,
-        )
+        )  # fmt: skip
         self._tensors.sends.append(sent)
 
     def convert_devices_to_meshes(self) -> None:

@@ -122,16 +122,9 @@ class Launcher(Actor):
             first = outcome.failures[0]
             if len(self._left()) < self._nodes()[0]:
                 return outcome
-            logger.info(
-                "rank %d on %s %s; starting all ranks again (restart %d of %d)",
-                *(
-                    first.rank,
-                    first.host,
-                    describe(first.status),
-                    number + 1,
-                    self._options.max_restarts,
-                ),
-            )
+            text = "rank %d on %s %s; starting all ranks again (restart %d of %d)"
+            who, most = (first.rank, first.host, describe(first.status)), self._options.max_restarts
+            logger.info(text, *who, number + 1, most)
         raise AssertionError
 
     @endpoint
@@ -222,14 +215,9 @@ class Launcher(Actor):
         if event is not None and event.cause == "host":
             self._lost.add(host)
         return Exit(
-            point.rank,
-            point.rank % local,
-            f"host {host}",
-            0,
-            -signal.SIGKILL,
-            time.time(),
+            point.rank, point.rank % local, f"host {host}", 0, -signal.SIGKILL, time.time(),
             str(error),
-        )
+        )  # fmt: skip
 
     async def _ranks_per_host(self, hosts: HostMesh) -> int:
         wanted = self._options.procs

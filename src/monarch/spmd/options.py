@@ -125,81 +125,37 @@ def parser(prog: str) -> argparse.ArgumentParser:
     def switch(name: str, *more: str, text: str | None = None) -> None:
         add(name, *more, action="store_true", default="0", help=text)
 
-    add(
-        "nnodes",
-        metavar="N | MIN:MAX",
-        help="number of hosts, or the fewest and the most; default: all there are",
-    )
-    add(
-        "nproc-per-node",
-        default="1",
-        metavar="N",
-        help="ranks per host: a number, gpu, cpu, or auto; default: 1",
-    )
-    add(
-        "max-restarts",
-        type=int,
-        default=0,
-        metavar="N",
-        help="how often to start again what has failed; default: 0",
-    )
+    about = "number of hosts, or the fewest and the most; default: all there are"
+    add("nnodes", metavar="N | MIN:MAX", help=about)
+    about = "ranks per host: a number, gpu, cpu, or auto; default: 1"
+    add("nproc-per-node", default="1", metavar="N", help=about)
+    about = "how often to start again what has failed; default: 0"
+    add("max-restarts", type=int, default=0, metavar="N", help=about)
     add("rdzv-id", metavar="ID", help="name of the run; default: none")
     add("role", default="default", metavar="NAME", help="ROLE_NAME of the ranks; default: default")
     switch("module", "-m", text="the script is a module, as python -m takes it")
     switch("no-python", text="the script is a program, not a Python script")
     switch("run-path", text="the script is run as it is named; the same as no option here")
-    add(
-        "log-dir",
-        metavar="DIR",
-        help="folder for files of --redirects and --tee; default: a temporary one",
-    )
-    add(
-        "redirects",
-        "-r",
-        default="0",
-        metavar="R",
-        help="streams to files only: 0 to 3, or RANK:R,...; 1 is stdout",
-    )
+    about = "folder for files of --redirects and --tee; default: a temporary one"
+    add("log-dir", metavar="DIR", help=about)
+    about = "streams to files only: 0 to 3, or RANK:R,...; 1 is stdout"
+    add("redirects", "-r", default="0", metavar="R", help=about)
     add("tee", "-t", default="0", metavar="R", help="streams to files as well, in the same form")
-    add(
-        "local-ranks-filter",
-        default="",
-        metavar="R,...",
-        help="local ranks whose output is shown; default: all",
-    )
-    add(
-        "master-addr", metavar="HOST", help="where rank 0 is reached; default: the name of its host"
-    )
-    add(
-        "master-port",
-        type=int,
-        default=0,
-        metavar="PORT",
-        help="TCP port of the store there; default: a free one",
-    )
+    about = "local ranks whose output is shown; default: all"
+    add("local-ranks-filter", default="", metavar="R,...", help=about)
+    about = "where rank 0 is reached; default: the name of its host"
+    add("master-addr", metavar="HOST", help=about)
+    about = "TCP port of the store there; default: a free one"
+    add("master-port", type=int, default=0, metavar="PORT", help=about)
     add("local-addr", metavar="HOST", help="the same as --master-addr, for runs on one host")
     names = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
-    add(
-        "signals-to-handle",
-        default=names,
-        metavar="S,...",
-        help=f"signals that end the ranks; default: {names}",
-    )
+    about = f"signals that end the ranks; default: {names}"
+    add("signals-to-handle", default=names, metavar="S,...", help=about)
     limit = os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "30")
-    add(
-        "shutdown-timeout",
-        type=float,
-        default=limit,
-        metavar="S",
-        help="seconds from SIGTERM to SIGKILL",
-    )
-    add(
-        "hang-timeout",
-        type=float,
-        default=0,
-        metavar="S",
-        help="show all stacks when no rank prints or ends for S seconds",
-    )
+    about = "seconds from SIGTERM to SIGKILL"
+    add("shutdown-timeout", type=float, default=limit, metavar="S", help=about)
+    about = "show all stacks when no rank prints or ends for S seconds"
+    add("hang-timeout", type=float, default=0, metavar="S", help=about)
     switch("virtual-local-rank", text="each rank sees one device, as LOCAL_RANK 0")
     switch("standalone")
     for name in _WITHOUT_EFFECT:

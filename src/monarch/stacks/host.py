@@ -111,14 +111,9 @@ class HostStacks:
                 continue
             if proc.end is None:
                 self._look_at(
-                    proc.address,
-                    proc.mesh,
-                    proc.rank,
-                    proc.size,
-                    proc.pid,
-                    description.machine,
+                    proc.address, proc.mesh, proc.rank, proc.size, proc.pid, description.machine,
                     proc.coordinates,
-                )
+                )  # fmt: skip
             elif not proc.end.is_stop:
                 note = f"{HAS_ENDED}: {proc.end.reason}"
                 self._failed.append(
@@ -230,13 +225,8 @@ class HostStacks:
         if program is None:
             for index in missing:
                 if not states[index]:
-                    self._note(
-                        index,
-                        "",
-                        (),
-                        "does not answer; with py-spy (pip install 'pymonarch[stacks]') there may"
-                        " be more",
-                    )
+                    more = "with py-spy (pip install 'pymonarch[stacks]') there may be more"
+                    self._note(index, "", (), f"does not answer; {more}")
             return
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(lambda index: self._by_py_spy(program, index, states[index]), missing))
@@ -249,12 +239,7 @@ class HostStacks:
                 program, self._found[index].pid, self._record.native, "stopped" in state
             )
         except ValueError as error:
-            self._note(
-                index,
-                "",
-                (),
-                "; ".join(filter(None, (state or "does not answer", f"py-spy: {error}"))),
-            )
+            self._note(index, "", (), f"{state or 'does not answer'}; py-spy: {error}")
         else:
             self._note(index, "py-spy", threads, state)
 

@@ -140,15 +140,8 @@ def _profile(program: str, pid: int, record: RunPySpy) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="monarch-profile-") as folder:
         graph = Path(folder, "graph.svg")
         command = [
-            program,
-            "record",
-            "--pid",
-            str(pid),
-            "--format",
-            "flamegraph",
-            "--output",
-            str(graph),
-        ]
+            program, "record", "--pid", str(pid), "--format", "flamegraph", "--output", str(graph),
+        ]  # fmt: skip
         command += ["--duration", str(record.seconds), "--rate", str(record.rate), *options]
         failed, _ = _run(command, pid, record.seconds + _MORE)
         if "No stack counts found" in failed.get("stderr", ""):
@@ -156,15 +149,12 @@ def _profile(program: str, pid: int, record: RunPySpy) -> dict[str, Any]:
         if failed:
             return {"Failed": failed}
         if not graph.is_file() or not 0 < graph.stat().st_size <= _MOST_BYTES:
-            return {
-                "Failed": {
-                    "pid": pid,
-                    "binary": program,
-                    "exit_code": 0,
-                    "stderr": "py-spy has left no graph",
-                }
-            }
+            return {"Failed": _failed(pid, program, 0, "py-spy has left no graph")}
         return {"Ok": {"pid": pid, "svg": graph.read_text(errors="replace")}}
+
+
+def _failed(pid: int, binary: str, exit_code: int | None, stderr: str) -> dict[str, Any]:
+    return {"pid": pid, "binary": binary, "exit_code": exit_code, "stderr": stderr}
 
 
 def _run(command: list[str], pid: int, limit: float) -> tuple[dict[str, Any], str]:
@@ -179,21 +169,11 @@ def _run(command: list[str], pid: int, limit: float) -> tuple[dict[str, Any], st
             stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired:
-        return {
-            "pid": pid,
-            "binary": command[0],
-            "exit_code": None,
-            "stderr": f"not within {limit:g} s",
-        }, ""
+        return _failed(pid, command[0], None, f"not within {limit:g} s"), ""
     except OSError as error:
-        return {"pid": pid, "binary": command[0], "exit_code": None, "stderr": str(error)}, ""
+        return _failed(pid, command[0], None, str(error)), ""
     if done.returncode:
-        return {
-            "pid": pid,
-            "binary": command[0],
-            "exit_code": done.returncode,
-            "stderr": done.stderr[-4000:],
-        }, ""
+        return _failed(pid, command[0], done.returncode, done.stderr[-4000:]), ""
     return {}, done.stdout
 
 

@@ -32,6 +32,10 @@ def _function(frame: dict[str, Any]) -> str:
     return name.rpartition(".")[2] if frame["filename"].endswith(".py") else name
 
 
+def _frame(frame: dict[str, Any]) -> Frame:
+    return Frame(_function(frame), frame["filename"], int(frame["line"] or 0))
+
+
 def parse_py_spy(text: str) -> tuple[ThreadStack, ...]:
     """The threads that ``py-spy dump --json`` has found.
 
@@ -40,13 +44,7 @@ def parse_py_spy(text: str) -> tuple[ThreadStack, ...]:
     """
     try:
         return tuple(
-            ThreadStack(
-                str(thread["thread_name"] or ""),
-                tuple(
-                    Frame(_function(frame), frame["filename"], int(frame["line"] or 0))
-                    for frame in thread["frames"]
-                ),
-            )
+            ThreadStack(str(thread["thread_name"] or ""), tuple(map(_frame, thread["frames"])))
             for thread in json.loads(text)
         )
     except (LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:

@@ -413,11 +413,9 @@ def _started_in(request: Any, python: str, folder: str) -> Any:
     )
     env = {"CONDA_PREFIX": folder, "PATH": f"{folder}/bin{os.pathsep}{path}"}
     starts = tuple(
-        (
-            start._replace(command=command, env={**env, **start.env})
-            if start.command in usual
-            else start
-        )
+        start._replace(command=command, env={**env, **start.env})
+        if start.command in usual
+        else start
         for start in request.starts
     )
     return request._replace(starts=starts)

@@ -86,13 +86,9 @@ class SyncResult(NamedTuple):
 
 def megabytes(size: int) -> str:
     """A number of bytes, for people."""
-    return (
-        f"{size / 1e9:.2f} GB"
-        if size >= 1e9
-        else f"{size / 1e6:.1f} MB"
-        if size >= 1e5
-        else f"{size:,} bytes"
-    )
+    if size >= 1e9:
+        return f"{size / 1e9:.2f} GB"
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size:,} bytes"
 
 
 def listed(texts: list[str], most: int = 8) -> str:

@@ -178,12 +178,8 @@ def _carry_over(before: Mapping[str, Mapping[str, Any]], kept: _Kept) -> int:
                         new_class if each is old_class else each for each in derived.__bases__
                     )
                 except TypeError as error:
-                    kept.append(
-                        (
-                            f"{derived.__module__}.{derived.__qualname__}",
-                            f"it can't take its new base: {error}",
-                        )
-                    )
+                    name = f"{derived.__module__}.{derived.__qualname__}"
+                    kept.append((name, f"it can't take its new base: {error}"))
     count = 0
     refused: dict[type, list[str]] = defaultdict(list)
     for each in gc.get_objects() if classes else ():
@@ -195,12 +191,8 @@ def _carry_over(before: Mapping[str, Mapping[str, Any]], kept: _Kept) -> int:
             except TypeError as error:
                 refused[new_type].append(str(error))
     for each, texts in refused.items():
-        kept.append(
-            (
-                f"{each.__module__}.{each.__qualname__}",
-                f"{len(texts)} objects of the old class: {texts[0]}",
-            )
-        )
+        why = f"{len(texts)} objects of the old class: {texts[0]}"
+        kept.append((f"{each.__module__}.{each.__qualname__}", why))
     return count
 
 

@@ -54,12 +54,8 @@ def base_folder() -> Path:
     Raises:
         PermissionError: It belongs to somebody else, who could have procs run other code.
     """
-    return own_folder(
-        Path(
-            os.environ.get("MONARCH_SYNC_FOLDER")
-            or Path(tempfile.gettempdir(), f"monarch-sync-{os.getuid()}")
-        )
-    )
+    usual = Path(tempfile.gettempdir(), f"monarch-sync-{os.getuid()}")
+    return own_folder(Path(os.environ.get("MONARCH_SYNC_FOLDER") or usual))
 
 
 def own_folder(path: Path) -> Path:

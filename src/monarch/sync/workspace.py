@@ -111,12 +111,8 @@ class Workspace:
 
         It is the same for the same folders of the same machine, and for no others.
         """
-        which = "\0".join(
-            [
-                socket.gethostname(),
-                *(f"{folder}\0{place}" for folder, place in sorted(self.dirs.items())),
-            ]
-        )
+        folders = (f"{folder}\0{place}" for folder, place in sorted(self.dirs.items()))
+        which = "\0".join([socket.gethostname(), *folders])
         name = (
             re.sub(r"[^\w-]", "_", next(iter(self.dirs)).name if self.dirs else "") or "workspace"
         )

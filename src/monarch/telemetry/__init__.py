@@ -51,18 +51,6 @@ __getattr__, __dir__ = lazy_names(
 )
 
 __all__ = [
-    "TABLES",
-    "Collected",
-    "Meter",
-    "Observation",
-    "Profile",
-    "QueryEngineClient",
-    "QueryResult",
-    "Table",
-    "get_meter",
-    "read",
-    "span",
-    "step",
-    "trace_context",
-    "traced",
-]
+    "TABLES", "Collected", "Meter", "Observation", "Profile", "QueryEngineClient", "QueryResult", "Table", "get_meter",
+    "read", "span", "step", "trace_context", "traced",
+]  # fmt: skip

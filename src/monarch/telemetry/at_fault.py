@@ -45,15 +45,10 @@ def _who_waits() -> list[tuple[ControlService, ControlRequest, AwaitFault]]:
 def _answer_all() -> None:
     waiting = _who_waits()
     agents = agents_here().get(timeout=_BOUND) if waiting else []
-    found = [
-        gather(
-            service.hub,
-            agents,
-            question(record.tables)._replace(root=service.hub.root, patience=_PATIENCE),
-            _BOUND,
-        )
-        for service, _, record in waiting
-    ]
+    found = []
+    for service, _, record in waiting:
+        asked = question(record.tables)._replace(root=service.hub.root, patience=_PATIENCE)
+        found.append(gather(service.hub, agents, asked, _BOUND))
     for (_, request, _), rows in zip(waiting, found, strict=True):
         request.answer(rows.get())
 

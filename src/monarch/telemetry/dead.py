@@ -48,13 +48,8 @@ def status_events(asked: Asked) -> Iterator[Row]:
     for dead, box in _boxes(asked):
         for event in box.life:
             who = actor_id(dead.proc.address, event.uid)
-            yield (
-                event_id(who, event.time),
-                event.time // 1000,
-                who,
-                event.status,
-                event.reason or None,
-            )
+            number, reason = event_id(who, event.time), event.reason or None
+            yield number, event.time // 1000, who, event.status, reason
 
 
 @produces("messages", AGENT)
@@ -76,17 +71,9 @@ def _messages(asked: Asked) -> Iterator[Row]:
                 who = actor_id(address, call.uid)
                 took = (call.until - call.since) // 1000 if call.until else None
                 yield (
-                    event_id(who, call.since),
-                    call.since // 1000,
-                    0,
-                    who,
-                    call.endpoint,
-                    None,
-                    0,
-                    took,
-                    1,
-                    None,
-                )
+                    event_id(who, call.since), call.since // 1000, 0, who, call.endpoint, None, 0,
+                    took, 1, None,
+                )  # fmt: skip
 
 
 @produces("message_status_events", AGENT)

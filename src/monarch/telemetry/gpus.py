@@ -70,15 +70,9 @@ def _processes(asked: Asked) -> Iterator[Row]:
         for pid, used in gpu.processes.items():
             proc = proc_id(ours[pid]) if pid in ours else None
             yield (
-                host_id(description.agent.host),
-                asked.now_us,
-                gpu.vendor,
-                gpu.number,
-                gpu.uuid,
-                pid,
-                proc,
-                used,
-            )
+                host_id(description.agent.host), asked.now_us, gpu.vendor, gpu.number, gpu.uuid,
+                pid, proc, used,
+            )  # fmt: skip
 
 
 def _found(asked: Asked) -> Iterator[Gpu]:
@@ -215,14 +209,8 @@ def _memory_by_card(processes: Path) -> dict[str, dict[int, int | None]]:
 
 
 def _sensor(device: Path, name: str) -> int | None:
-    return next(
-        (
-            value
-            for path in device.glob(f"hwmon/hwmon*/{name}")
-            if (value := _number(path)) is not None
-        ),
-        None,
-    )
+    found = map(_number, device.glob(f"hwmon/hwmon*/{name}"))
+    return next((value for value in found if value is not None), None)
 
 
 def _number(path: Path) -> int | None:

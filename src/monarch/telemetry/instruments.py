@@ -107,13 +107,8 @@ def _built_in(asked: Asked) -> Iterator[tuple[str, str, dict[str, Any], bool, in
         begun, queued = sum(begun_by(cell).values()), len(cell.queued())
         handled += begun
         yield "actor.messages_received", _ENGINE, attributes, True, begun
-        yield (
-            "actor.message_receive_errors",
-            _ENGINE,
-            attributes,
-            True,
-            sum(cell.raised.copy().values()),
-        )
+        raised = sum(cell.raised.copy().values())
+        yield "actor.message_receive_errors", _ENGINE, attributes, True, raised
         yield "actor.message_queue_size", _ENGINE, attributes, False, queued
         yield "mailbox.posts", _ENGINE, attributes, True, begun + queued
     yield "py_mesages_handled", "monarch", {}, True, handled
@@ -131,13 +126,8 @@ def _built_in(asked: Asked) -> Iterator[tuple[str, str, dict[str, Any], bool, in
             failed = sum(map(mesh.has_failed, range(len(mesh.processes))))
             attributes = {"mesh": mesh.name}
             if isinstance(mesh, OwnedProcs):
-                yield (
-                    "proc_mesh.active_procs",
-                    _ENGINE,
-                    attributes,
-                    False,
-                    len(mesh.processes) - failed,
-                )
+                up = len(mesh.processes) - failed
+                yield "proc_mesh.active_procs", _ENGINE, attributes, False, up
                 yield "proc_mesh.proc_failures", _ENGINE, attributes, True, failed
             elif isinstance(mesh, OwnedActors):
                 yield "proc_mesh.actor_failures", _ENGINE, attributes, True, failed

@@ -43,19 +43,9 @@ class _Handled:
     """One message that an actor has begun to handle; `end` is None until it has."""
 
     __slots__ = (
-        "begin",
-        "bytes",
-        "call",
-        "end",
-        "failed",
-        "meta",
-        "number",
-        "peer",
-        "sender",
-        "slot",
-        "uid",
-        "weight",
-    )
+        "begin", "bytes", "call", "end", "failed", "meta", "number", "peer", "sender", "slot",
+        "uid", "weight",
+    )  # fmt: skip
 
     def __init__(self, peer: ProcAddress, frame: Any, weight: int) -> None:
         self.number = next(_numbers)
@@ -105,19 +95,8 @@ class OutgoingSampler(Sampling):
         if target != SYSTEM and meta[:1] != b"\0":  # none of the engine
             payload, buffers = content
             size = len(payload) + sum(map(len, buffers))
-            self.kept.append(
-                (
-                    next(_numbers),
-                    time.time_ns(),
-                    sender,
-                    target,
-                    len(procs),
-                    meta,
-                    size,
-                    weight,
-                    request,
-                )
-            )
+            to = target, len(procs), meta, size, weight, request
+            self.kept.append((next(_numbers), time.time_ns(), sender, *to))
 
 
 class _Recorder:
@@ -321,13 +300,8 @@ def _status_events(asked: Asked) -> Iterator[Row]:
         message = message_id(here, each.number)
         yield message ^ 1, each.begin // 1000, message, "active", each.weight
         if each.end is not None:
-            yield (
-                message ^ 2,
-                each.end // 1000,
-                message,
-                "failed" if each.failed else "complete",
-                each.weight,
-            )
+            status = "failed" if each.failed else "complete"
+            yield message ^ 2, each.end // 1000, message, status, each.weight
 
 
 @produces("sent_messages", own_thread=True)
@@ -356,13 +330,9 @@ def _history(asked: Asked) -> Iterator[Row]:
     here = asked.service.hub.address
     for each in _recorder.history.rows() if _recorder is not None else ():
         yield (
-            each.at,
-            actor_id(here, each.uid),
-            proc_id(here),
-            each.seconds,
-            each.handled,
+            each.at, actor_id(here, each.uid), proc_id(here), each.seconds, each.handled,
             each.queued,
-        )
+        )  # fmt: skip
 
 
 def _kept() -> list[_Handled]:

@@ -13,7 +13,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from .._lazy import lazy_logger
 from .._namedtuple import NamedTuple
@@ -79,14 +79,8 @@ class Instrument:
         self._values: dict[Key, Any] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (
-            self.scope,
-            type(self),
-            self.name,
-            self.unit,
-            self.description,
-            *self._more(),
-        )
+        made = self.scope, type(self), self.name, self.unit, self.description
+        return _again, (*made, *self._more())
 
     def _more(self) -> tuple[Any, ...]:
         return ()
@@ -96,8 +90,9 @@ class Instrument:
         with self._lock:
             return dict(self._values)
 
-    def _kept(self, key: Key) -> Key:
-        """The key under which it is kept. Called with the lock."""
+    def _kept(self, attributes: Attributes | None) -> Key:
+        """The key under which a value is kept. Called with the lock."""
+        key = _key(attributes)
         return key if key in self._values or len(self._values) < MOST_ATTRIBUTES else OVERFLOW
 
     def _number(self, value: Any) -> Any:
@@ -122,9 +117,8 @@ class UpDownCounter(Instrument):
             ValueError: It is an integer that 64 bits can't hold.
         """
         self._number(amount)
-        key = _key(attributes)
         with self._lock:
-            key = self._kept(key)
+            key = self._kept(attributes)
             self._values[key] = self._values.get(key, 0) + amount
 
 
@@ -156,9 +150,8 @@ class Gauge(Instrument):
             ValueError: It is an integer that 64 bits can't hold.
         """
         self._number(value)
-        key = _key(attributes)
         with self._lock:
-            self._values[self._kept(key)] = value
+            self._values[self._kept(attributes)] = value
 
 
 class Distribution(NamedTuple):
@@ -196,9 +189,8 @@ class Histogram(Instrument):
         """
         self._number(value)
         at = bisect_left(self.bounds, value)
-        key = _key(attributes)
         with self._lock:
-            key = self._kept(key)
+            key = self._kept(attributes)
             known = self._values.get(key)
             if known is None:
                 self._values[key] = known = [[0] * (len(self.bounds) + 1), 0, 0, value, value]
@@ -278,6 +270,10 @@ class ObservableGauge(Observable):
     """The latest value, which the program knows."""
 
 
+InstrumentT = TypeVar("InstrumentT", bound=Instrument)
+ObservableT = TypeVar("ObservableT", bound=Observable)
+
+
 class Meter:
     """Makes instruments. The same name gives the same instrument.
 
@@ -299,20 +295,17 @@ class Meter:
 
     def create_counter(self, name: str, unit: str = "", description: str = "") -> Counter:
         """Make a sum that only goes up: ``counter.add(1, {"kind": "a"})``."""
-        made: Counter = self._make(Counter, name, unit, description)
-        return made
+        return self._make(Counter, name, unit, description)
 
     def create_up_down_counter(
         self, name: str, unit: str = "", description: str = ""
     ) -> UpDownCounter:
         """Make a sum that goes up and down."""
-        made: UpDownCounter = self._make(UpDownCounter, name, unit, description)
-        return made
+        return self._make(UpDownCounter, name, unit, description)
 
     def create_gauge(self, name: str, unit: str = "", description: str = "") -> Gauge:
         """Make a gauge, of which the latest value counts: ``gauge.set(0.3)``."""
-        made: Gauge = self._make(Gauge, name, unit, description)
-        return made
+        return self._make(Gauge, name, unit, description)
 
     def create_histogram(
         self,
@@ -323,17 +316,13 @@ class Meter:
         explicit_bucket_boundaries_advisory: Sequence[float] | None = None,
     ) -> Histogram:
         """Make a histogram: ``histogram.record(12.5)``."""
-        bounds = (
-            BOUNDS
-            if explicit_bucket_boundaries_advisory is None
-            else explicit_bucket_boundaries_advisory
-        )
+        bounds = explicit_bucket_boundaries_advisory
+        bounds = BOUNDS if bounds is None else bounds
         if list(bounds) != sorted(set(bounds)):
             raise ValueError(
                 f"histogram {name}: the bounds of its buckets must rise, got {list(bounds)}"
             )
-        made: Histogram = self._make(Histogram, name, unit, description, bounds)
-        return made
+        return self._make(Histogram, name, unit, description, bounds)
 
     def create_observable_counter(
         self, name: str, callbacks: Sequence[Callback] = (), unit: str = "", description: str = ""
@@ -343,28 +332,23 @@ class Meter:
         They are called when the metric is read, on a thread of their own. One that is made
         again has the new functions.
         """
-        made: ObservableCounter = self._observe(
-            ObservableCounter, name, unit, description, callbacks
-        )
-        return made
+        return self._observe(ObservableCounter, name, unit, description, callbacks)
 
     def create_observable_up_down_counter(
         self, name: str, callbacks: Sequence[Callback] = (), unit: str = "", description: str = ""
     ) -> ObservableUpDownCounter:
         """As `create_observable_counter`, of a sum that goes up and down."""
-        made: ObservableUpDownCounter = self._observe(
-            ObservableUpDownCounter, name, unit, description, callbacks
-        )
-        return made
+        return self._observe(ObservableUpDownCounter, name, unit, description, callbacks)
 
     def create_observable_gauge(
         self, name: str, callbacks: Sequence[Callback] = (), unit: str = "", description: str = ""
     ) -> ObservableGauge:
         """As `create_observable_counter`, of a latest value."""
-        made: ObservableGauge = self._observe(ObservableGauge, name, unit, description, callbacks)
-        return made
+        return self._observe(ObservableGauge, name, unit, description, callbacks)
 
-    def _make(self, kind: Any, name: str, unit: str, description: str, *more: Any) -> Any:
+    def _make(
+        self, kind: type[InstrumentT], name: str, unit: str, description: str, *more: Any
+    ) -> InstrumentT:
         with _lock:
             known = self._instruments.get(name)
             if known is None:
@@ -377,8 +361,13 @@ class Meter:
             return known
 
     def _observe(
-        self, kind: Any, name: str, unit: str, description: str, callbacks: Sequence[Callback]
-    ) -> Any:
+        self,
+        kind: type[ObservableT],
+        name: str,
+        unit: str,
+        description: str,
+        callbacks: Sequence[Callback],
+    ) -> ObservableT:
         made = self._make(kind, name, unit, description, callbacks)
         if callbacks:
             made.replace(callbacks)

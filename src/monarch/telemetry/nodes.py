@@ -148,13 +148,9 @@ def _children_of_host(asked: Asked) -> Iterator[Row]:
         yield _NOW, str(description.agent), str(description.root), 0, False, False
     for proc in description.procs:
         yield (
-            _NOW,
-            str(description.agent),
-            str(proc.address),
-            1 + proc.rank,
-            False,
+            _NOW, str(description.agent), str(proc.address), 1 + proc.rank, False,
             proc.end is not None,
-        )
+        )  # fmt: skip
 
 
 @produces("proc_nodes", AGENT)

@@ -204,6 +204,9 @@ def span(made: Span, here: ProcAddress, of: Resource) -> ReadableSpan:
         **made.fields, "code.file.path": made.file, "code.line.number": made.line, "thread.name": made.thread,
         "code.namespace": made.module,
     }  # fmt: skip
+    status = Status(StatusCode.UNSET)
+    if error is not None:
+        status = Status(StatusCode.ERROR, _text(str(error)))
     return ReadableSpan(
         _text(made.name),
         _context(trace, own),
@@ -211,11 +214,7 @@ def span(made: Span, here: ProcAddress, of: Resource) -> ReadableSpan:
         of,
         _sendable(attributes),
         kind=SpanKind.INTERNAL,
-        status=(
-            Status(StatusCode.ERROR, _text(str(error)))
-            if error is not None
-            else Status(StatusCode.UNSET)
-        ),
+        status=status,
         start_time=made.begin,
         end_time=made.end,
         instrumentation_scope=_SCOPE,

@@ -65,16 +65,9 @@ def _meshes(asked: Asked) -> Iterator[Row]:
     if hub.address.is_client:
         own, shape = mesh_id(hub.address.mesh), json.dumps({})
         yield (
-            own,
-            asked.now_us,
-            "Proc",
-            "client",
-            hub.address.proc,
-            shape,
-            host_id(hub.address.host),
-            shape,
-            None,
-        )
+            own, asked.now_us, "Proc", "client", hub.address.proc, shape, host_id(hub.address.host),
+            shape, None,
+        )  # fmt: skip
     for owner in owners_of(asked.service.hub):
         by = actor_id(asked.service.hub.address, owner.uid)
         path = str(owner.record)

@@ -15,7 +15,6 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from .._core.plane import DescribeHost, HostDescription, Hub, ProcAddress, current_hub, pickling
@@ -72,12 +71,7 @@ class Profile:
         self._begin = time.time_ns() // 1000
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._end = time.time_ns() // 1000
         self._watch(0)
         if error is None:

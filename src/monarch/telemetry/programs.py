@@ -16,14 +16,10 @@ MOST_ROWS = 1_000_000
 """Rows of a table that a query sees; what is left out is said."""
 
 _TYPES = {
-    "u64": ("UBIGINT", "uint64"),
-    "i64": ("BIGINT", "int64"),
-    "u32": ("UINTEGER", "uint32"),
-    "i32": ("INTEGER", "int32"),
-    "f64": ("DOUBLE", "float64"),
-    "bool": ("BOOLEAN", "bool"),
+    "u64": ("UBIGINT", "uint64"), "i64": ("BIGINT", "int64"), "u32": ("UINTEGER", "uint32"),
+    "i32": ("INTEGER", "int32"), "f64": ("DOUBLE", "float64"), "bool": ("BOOLEAN", "bool"),
     "str": ("VARCHAR", "utf8"),
-}
+}  # fmt: skip
 """duckdb's and Arrow's names of the types in `TABLES`."""
 
 SCHEMA: Schema = {

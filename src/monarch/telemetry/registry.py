@@ -57,35 +57,18 @@ class Incomplete(Exception):
 
 Producer = Callable[[Asked], Iterable[tuple[Any, ...]]]
 
-_MODULES = {
-    **dict.fromkeys(
-        ("messages", "message_status_events", "sent_messages", "history"), (".messages", ".dead")
-    ),
-    "torch_events": (".torch_events",),
-    **dict.fromkeys(("spans", "span_events", "steps"), (".spans",)),
-    **dict.fromkeys(
-        (
-            "snapshots",
-            "nodes",
-            "children",
-            "root_nodes",
-            "host_nodes",
-            "proc_nodes",
-            "actor_nodes",
-            "actor_executions",
-            "actor_failures",
-            "actor_inbound_orderings",
-            "active_handlers",
-        ),
-        (".nodes",),
-    ),
-    **dict.fromkeys(("logs", "events"), (".log_lines",)),
-    **dict.fromkeys(
-        ("stacks", "pyspy_dumps", "pyspy_stack_traces", "pyspy_frames"), (".stack_rows",)
-    ),
-    **dict.fromkeys(("gpus", "gpu_processes"), (".gpus",)),
-    **dict.fromkeys(("metric_gauges", "metric_sums", "metric_histograms"), (".instruments",)),
-}
+_FILLERS = {
+    ".dead": "messages message_status_events sent_messages history",
+    ".gpus": "gpus gpu_processes",
+    ".instruments": "metric_gauges metric_sums metric_histograms",
+    ".log_lines": "logs events",
+    ".messages": "messages message_status_events sent_messages history",
+    ".nodes": "snapshots nodes children root_nodes host_nodes proc_nodes actor_nodes actor_executions"
+    " actor_failures actor_inbound_orderings active_handlers",
+    ".spans": "spans span_events steps",
+    ".stack_rows": "stacks pyspy_dumps pyspy_stack_traces pyspy_frames",
+    ".torch_events": "torch_events",
+}  # by module: the tables of which it fills some rows
 _OTHERS = (".processes", ".hosts")
 _producers: dict[tuple[str, str], Producer] = {}
 _own_thread: set[str] = set()
@@ -116,7 +99,8 @@ def produces(
 
 def producer_of(table: str, where: str) -> Producer | None:
     """Return the producer of a table in this kind of process; None if there is none."""
-    for module in _MODULES.get(table, _OTHERS):
+    fillers = [module for module, tables in _FILLERS.items() if table in tables.split()]
+    for module in fillers or _OTHERS:
         importlib.import_module(module, __package__)
     return _producers.get((table, where))
 

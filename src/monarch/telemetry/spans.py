@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
 from hashlib import blake2b
-from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from .._core.plane import SYSTEM, TRACE, ProcAddress, current_hub, running
@@ -64,22 +63,9 @@ class span:  # noqa: N801  # used like a function
     """
 
     __slots__ = (
-        "_context",
-        "_token",
-        "actor",
-        "begin",
-        "end",
-        "fields",
-        "file",
-        "line",
-        "module",
-        "name",
-        "number",
-        "outside",
-        "parent",
-        "root",
-        "thread",
-    )
+        "_context", "_token", "actor", "begin", "end", "fields", "file", "line", "module", "name",
+        "number", "outside", "parent", "root", "thread",
+    )  # fmt: skip
 
     def __init__(self, name: str, **fields: Any) -> None:
         self.name = name
@@ -113,12 +99,7 @@ class span:  # noqa: N801  # used like a function
         self._token = _current.set(self)
         _spans.append(self)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._finish(error)
 
     def _finish(self, error: BaseException | None = None) -> None:
@@ -140,13 +121,9 @@ class span:  # noqa: N801  # used like a function
             here: This process.
         """
         own, outside = proc_id(here), _TRACEPARENT.fullmatch(self.outside)
-        parent = (
-            _hashed(own, self.parent, 8)
-            if self.parent is not None
-            else int(outside[2], 16)
-            if outside
-            else None
-        )
+        parent = int(outside[2], 16) if outside else None
+        if self.parent is not None:
+            parent = _hashed(own, self.parent, 8)
         return (
             int(outside[1], 16) if outside else _hashed(own, self.root, 16),
             _hashed(own, self.number, 8),

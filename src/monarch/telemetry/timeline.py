@@ -293,13 +293,8 @@ def _fits(each: _Slice, ends: list[int]) -> bool:
 def _events(track: int, lane: Sequence[_Slice]) -> Iterator[bytes]:
     ends: list[int] = []
     for each in lane:
-        begin, name, category, fields, arrows = (
-            each.begin * 1000,
-            each.name,
-            each.category,
-            each.fields,
-            each.arrows,
-        )
+        begin, name, category = each.begin * 1000, each.name, each.category
+        fields, arrows = each.fields, each.arrows
         while ends and ends[-1] <= begin:
             yield perfetto.end(ends.pop(), track)
         if category == SEND:

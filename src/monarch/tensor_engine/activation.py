@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import threading
 from contextvars import Token
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from torch.autograd.grad_mode import set_multithreading_enabled
@@ -29,7 +28,7 @@ class _Interceptor(TorchDispatchMode):
         mesh = active.get()
         if mesh is None:
             return func(*args, **(kwargs or {}))
-        return tensor.dispatch(func, args, kwargs or {}, mesh)
+        return tensor.dispatch(func, args, kwargs or {}, mesh, self)
 
 
 class _Interceptions(threading.local):
@@ -81,12 +80,7 @@ class Activation:
             _interceptions.enter()
         return self._mesh
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         active.reset(self._tokens.pop())
         if self._mesh is not None:
             _interceptions.exit()

@@ -44,13 +44,9 @@ def rref(endpoint: Endpoint[Any, Any], args: tuple[Any, ...], kwargs: dict[str, 
     outputs = None if rule == "inspect" else outputs_of(plan, made)
     data, buffers = arguments.payload
     content = lend(
-        arguments.tensors,
-        (data, [each.raw() for each in buffers]),
-        target.procs,
-        target.uid,
-        mesh.engine,
-        outputs,
-    )
+        arguments.tensors, (data, [each.raw() for each in buffers]), target.procs, target.uid,
+        mesh.engine, outputs,
+    )  # fmt: skip
     # nobody reads the answers: what fails is told to who fetches a result
     target.cast(endpoint._meta, content, StopCall(endpoint.name, target.procs))
     return (

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from .._core.plane import Owner, Shape, Slice, block, notice, pickling, subscribe
+from .._core.plane import Owner, Shape, Slice, block, current_hub, notice, pickling, subscribe
 from ..actor import Future, ProcMesh, context
 from ..errors import SupervisionError
 from .errors import RemoteException, was_told
@@ -40,7 +40,15 @@ _PLANS = 20_000  # templates on each worker; a program that has more makes them 
 
 
 class Engine:
-    """One controller and what executes its instructions. May be used from any thread."""
+    """One controller and what executes its instructions. May be used from any thread.
+
+    Attributes:
+        in_process: Whether all ranks are in this process, for a test: see `in_process`.
+        now: The clock, in seconds.
+    """
+
+    in_process = False
+    now = staticmethod(time.monotonic)
 
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
@@ -132,7 +140,7 @@ class Engine:
                 self._free(ranks)
             self._append(ranks, instruction)
             self._waiting += 1 + weight
-            if now or self._waiting >= _BATCH or time.monotonic() - self._flushed > _DELAY:
+            if now or self._waiting >= _BATCH or self.now() - self._flushed > _DELAY:
                 self._flush()
             elif not self._timer_set:
                 self._set_timer()
@@ -238,7 +246,7 @@ class Engine:
             self._flush()
 
     def _flush(self) -> None:
-        self._flushed = time.monotonic()
+        self._flushed = self.now()
         self._flushes += 1
         if not self._segments:
             return
@@ -441,7 +449,9 @@ def new_engine(procs: ProcMesh) -> Engine:
 
 
 def _engine_of_workers(procs: ProcMesh) -> Engine:
-    return Engine(Workers(procs))
+    engine, hub = Engine(Workers(procs)), current_hub()
+    engine.in_process, engine.now = hub.in_process, hub.poller.now
+    return engine
 
 
 def substitute_engines(make: Callable[[ProcMesh], Engine]) -> None:

@@ -27,7 +27,7 @@ from .._core.plane import (
     handles,
     register,
 )
-from .groups import TIMEOUT
+from .gloo import TIMEOUT
 from .instructions import Poison
 from .stream_state import StreamState
 

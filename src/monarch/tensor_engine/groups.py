@@ -28,11 +28,11 @@ import torch
 import torch.distributed as dist
 
 from .._connections import Connections
+from . import in_process
+from .gloo import LOOPBACK, TIMEOUT, gloo
 from .instructions import Poison
 
-TIMEOUT = datetime.timedelta(minutes=30)
 _OPENS = datetime.timedelta(seconds=5)  # to open a file, which is at once or never
-_LOOPBACK = "127.0.0.1"
 SHORTEST, LONGEST = 0.0005, 0.05  # seconds between two looks into the store
 
 
@@ -43,11 +43,13 @@ class Meeting(NamedTuple):
         path: A file, where all are on one host; else empty.
         host: The controller's host otherwise, and
         port: the port of the store there.
+        engine: The id of the engine, where all ranks are in this process; else empty.
     """
 
     path: str
     host: str = ""
     port: int = 0
+    engine: str = ""
 
     def store(self) -> Any:
         """Connect to the store.
@@ -95,6 +97,9 @@ class Meeting(NamedTuple):
 
     def note_end(self, rank: int) -> None:
         """Note the end of a rank, for which no member needs to wait."""
+        if self.engine:
+            in_process.note_end(self.engine, rank)
+            return
         with suppress(RuntimeError):  # the engine has ended, and with it the store
             store = self.store()
             store.set(f"ended/{rank}", "")
@@ -119,24 +124,26 @@ class RankGroup:
         self.index = self.members.index(rank)
         self.size = len(self.members)
         key = f"group/{name}/{'-'.join(map(str, self.members))}"
-        meeting.await_all(key, self.members, rank)
-        self._store = dist.PrefixStore(key, meeting.store())
-        self._one_host = bool(meeting.path)
+        self._one_host = not meeting.host
         self._connections = Connections()
-        with self._connections.made():
-            self.cpu = self._gloo("cpu")
         self._gpu: Any = None
+        self._store: Any
+        self.cpu: Any
+        if meeting.engine:
+            place = in_process.place(meeting.engine, key, self.members, self.index)
+            self._store, self.cpu = place.store, place
+        else:
+            meeting.await_all(key, self.members, rank)
+            self._store = dist.PrefixStore(key, meeting.store())
+            with self._connections.made():
+                self.cpu = self._gloo("cpu")
         self._exchanges = 0
         self.sent = 0  # by a pair: how often this member has sent to the other
         self.received = 0
 
     def _gloo(self, name: str) -> Any:
-        options = dist.ProcessGroupGloo._Options()
-        options._timeout = TIMEOUT
-        options._devices = [self._device()]
-        return dist.ProcessGroupGloo(
-            dist.PrefixStore(name, self._store), self.index, self.size, options
-        )
+        store = dist.PrefixStore(name, self._store)
+        return gloo(store, self.index, self.size, self._device())
 
     def _device(self) -> Any:
         """The network that gloo uses.
@@ -148,13 +155,18 @@ class RankGroup:
         if interface and not self._one_host:
             return dist.ProcessGroupGloo.create_device(interface=interface)
         return dist.ProcessGroupGloo.create_device(
-            hostname=_LOOPBACK if self._one_host else socket.gethostname()
+            hostname=LOOPBACK if self._one_host else socket.gethostname()
         )
 
     def backend(self, device: torch.device) -> Any:
         """Return the backend that moves tensors of a device."""
         if device.type == "cpu":
             return self.cpu
+        if isinstance(self.cpu, in_process.Place):
+            raise NotImplementedError(
+                f"on procs of monarch.testing.local() a tensor on {device} can't be reduced or moved:"
+                " make it on CPUs there"
+            )
         if self._gpu is None:
             store = dist.PrefixStore("gpu", self._store)
             self._gpu = dist.ProcessGroupNCCL(

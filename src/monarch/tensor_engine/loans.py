@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from .._core.plane import NotYet, current_hub, pickling, running_loop
 from ..actor import context
 from .errors import RemoteException
+from .in_process import PerProc
 from .instructions import Poison
 
 
@@ -19,7 +20,7 @@ class Loan:
         keep: Whether what the actor returns is for the worker.
         result: What it returned, or
         error: what it raised.
-        returned: Set when the actor has handled the message.
+        returned: A queue: something is in it when the actor has handled the message.
     """
 
     def __init__(self) -> None:
@@ -30,7 +31,7 @@ class Loan:
         self.keep = False
         self.result: Any = None
         self.error: BaseException | None = None
-        self.returned = threading.Event()
+        self.returned: Any = current_hub().queue()
 
     def open(self, poison: Poison | None, keep: bool) -> None:
         """The worker has come to it; `poison` if one of the tensors has failed."""
@@ -56,46 +57,46 @@ class Loan:
         if not self._open:
             if running_loop() is not None:
                 raise NotYet(self.when_open)
-            opened = threading.Event()
-            self.when_open(opened.set)
-            opened.wait()
+            opened: Any = current_hub().queue()
+            self.when_open(lambda: opened.put(None))
+            opened.get()
         context()._when_handled(self._handled)
         if self._poison is not None:
             raise RemoteException(self._poison)
 
     def _handled(self, result: Any, error: BaseException | None) -> Any:
         self.result, self.error = result, error
-        self.returned.set()
+        self.returned.put(None)
         return None if self.keep else result
 
 
-_loans: dict[tuple[str, int], Loan] = {}
-_refused: dict[str, Poison] = {}
+_loans: PerProc[tuple[str, int], Loan] = PerProc()
+_refused: PerProc[str, Poison] = PerProc()
 
 
 def loan(uid: str, ticket: int) -> Loan:
     """The loan with a ticket: whoever comes first makes it."""
-    found = _loans.setdefault((uid, ticket), Loan())
-    if uid in _refused:
-        found.open(_refused[uid], keep=False)
+    found, refused = _loans().setdefault((uid, ticket), Loan()), _refused()
+    if uid in refused:
+        found.open(refused[uid], keep=False)
     return found
 
 
 def forget_loan(uid: str, ticket: int) -> None:
     """The worker goes on."""
-    _loans.pop((uid, ticket), None)
+    _loans().pop((uid, ticket), None)
 
 
 def end_loans(uid: str, why: Poison) -> None:
     """The worker has ended: whoever waits for it is told."""
-    for key, each in list(_loans.items()):
+    for key, each in list(_loans().items()):
         if key[0] == uid:
             each.open(why, keep=False)
 
 
 def refuse_loans(uid: str, why: Poison) -> None:
     """The worker has lost all that it had, and does nothing more: nothing can be borrowed of it."""
-    _refused[uid] = why
+    _refused()[uid] = why
     end_loans(uid, why)
 
 

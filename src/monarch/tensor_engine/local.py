@@ -16,7 +16,7 @@ from .worker import workers
 
 def value(uid: str, id: int) -> Any:  # noqa: A002  # as it is called everywhere
     """Stands in pickled arguments for a tensor of an engine; gives this rank's."""
-    return workers[uid].value(id)
+    return workers()[uid].value(id)
 
 
 def process_group(uid: str, number: int) -> Any:
@@ -79,7 +79,7 @@ def mesh_here(
     uid: str, labels: tuple[str, ...], sizes: tuple[int, ...], ranks: tuple[int, ...]
 ) -> MeshHere:
     """Stands in pickled arguments for a mesh."""
-    index = ranks.index(workers[uid].rank)
+    index = ranks.index(workers()[uid].rank)
     rows = Slice.new_row_major(sizes)
     dims = {}
     for label, size, stride, coordinate in zip(

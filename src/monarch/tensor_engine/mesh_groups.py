@@ -19,7 +19,7 @@ import torch
 from .._core.plane import row_major_strides
 from .._own_address import own_name
 from ..errors import SupervisionError
-from . import call_sites
+from . import call_sites, in_process
 from .engine import Engine
 from .groups import Meeting
 from .instructions import MOVE
@@ -38,6 +38,9 @@ def groups_along(mesh: RankMesh, names: tuple[str, ...]) -> int:
 def public_groups_along(mesh: RankMesh, names: tuple[str, ...]) -> int:
     """The number of the groups of `torch.distributed` along some dimensions of a mesh."""
     engine = mesh.engine
+    in_process.refuse(
+        mesh, "groups of torch.distributed need a process for each rank", instead="reduce()"
+    )
 
     def define(number: int) -> None:
         engine.check(engine.everyone)  # all of them take part
@@ -119,7 +122,11 @@ def meeting_of(engine: Engine) -> Meeting:
     """The rendezvous of groups, which lives as long as the engine."""
     if engine.meeting is None:
         hosts = engine.executor.procs._procs.hosts
-        if len(set(hosts)) == 1:
+        if engine.in_process:
+            in_process.begin(engine.uid)
+            engine.meeting = Meeting("", engine=engine.uid)
+            engine.end_meeting = weakref.finalize(engine, in_process.end, engine.uid)
+        elif len(set(hosts)) == 1:
             folder = tempfile.mkdtemp(prefix="monarch-groups-")
             engine.meeting = Meeting(f"{folder}/store")
             engine.end_meeting = weakref.finalize(engine, shutil.rmtree, folder, ignore_errors=True)
@@ -142,5 +149,7 @@ def _tell_end(known: weakref.ref[Engine], rank: int) -> None:
     engine = known()
     if engine is not None:
         engine.meeting.note_end(rank)
+        if engine.in_process:
+            return  # there are no groups of torch, and that has ended all waits
         with suppress(RuntimeError, SupervisionError):  # it has exited, or more have ended
             engine.submit(engine.living(), (MOVE, call_sites.here(), "note_end", (rank,)), now=True)

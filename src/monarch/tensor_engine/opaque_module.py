@@ -147,14 +147,8 @@ class _Node(torch.autograd.Function):
         )
         found = iter(derive(graph, list(grads)))
         return (
-            None,
-            None,
-            None,
-            None,
-            None,
-            None,
-            *(next(found) if each else None for each in wanted),
-        )
+            None, None, None, None, None, None, *(next(found) if each else None for each in wanted),
+        )  # fmt: skip
 
 
 class _Look(NamedTuple):

@@ -171,13 +171,9 @@ def _rebuild_coo(
 ) -> torch.Tensor:
     with _here():
         return torch.sparse_coo_tensor(
-            indices,
-            values,
-            size,
-            requires_grad=requires_grad,
-            check_invariants=False,
+            indices, values, size, requires_grad=requires_grad, check_invariants=False,
             is_coalesced=is_coalesced,
-        )
+        )  # fmt: skip
 
 
 def _rebuild_compressed(
@@ -190,14 +186,9 @@ def _rebuild_compressed(
 ) -> torch.Tensor:
     with _here():
         return torch.sparse_compressed_tensor(
-            compressed,
-            plain,
-            values,
-            size,
-            layout=layout,
-            requires_grad=requires_grad,
+            compressed, plain, values, size, layout=layout, requires_grad=requires_grad,
             check_invariants=False,
-        )
+        )  # fmt: skip
 
 
 REDUCERS: dict[type, Reducer] = {

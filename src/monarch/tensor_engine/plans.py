@@ -42,18 +42,9 @@ class Operator:
     """
 
     __slots__ = (
-        "free",
-        "free_lists",
-        "func",
-        "keeps",
-        "known",
-        "name",
-        "path",
-        "random",
-        "views",
-        "without_tensors",
-        "writes",
-    )
+        "free", "free_lists", "func", "keeps", "known", "name", "path", "random", "views",
+        "without_tensors", "writes",
+    )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
         schema = func._schema
@@ -169,9 +160,12 @@ class Plan:
         known: Whether the controller can compute it, if it knows the inputs.
         template: Its number on the workers of the engine.
         constant: Nothing needs to be done by workers.
+        same: Whether an argument is in the result.
     """
 
-    __slots__ = ("constant", "known", "moved", "only", "outputs", "result", "template", "writes")
+    __slots__ = (
+        "constant", "known", "moved", "only", "outputs", "result", "same", "template", "writes"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -186,6 +180,7 @@ class Plan:
         self.outputs = [leaf for leaf in leaves(result) if isinstance(leaf, Output)]
         self.only = result if isinstance(result, Output) else None
         self.constant = not self.outputs and not writes
+        self.same = any(isinstance(leaf, Same) for leaf in leaves(result))
         metas = [output.meta for output in self.outputs] + [meta for _, meta in moved]
         self.known = (
             known and (bool(writes) or self.only is not None) and all(map(_is_scalar, metas))

@@ -15,13 +15,12 @@ import copy
 import inspect
 import threading
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from .._core.plane import pickling
+from .._core.plane import current_hub, pickling
 from .functions import find, name_of
 from .instructions import (
     CALL,
@@ -56,7 +55,7 @@ class Runner(StreamState):
     def __init__(self, shared: Shared, stream: int) -> None:
         super().__init__(shared, stream)
         self._stream = stream
-        self._inbox: SimpleQueue[Callable[[], object] | None] | None = None
+        self._inbox: Any = None  # a queue of what is to be done; None ends it
 
     # its thread
 
@@ -74,12 +73,12 @@ class Runner(StreamState):
             failed: Told what ended it, if that was no end that anybody wanted.
         """
         if self._inbox is None:
-            self._inbox = SimpleQueue()
-            threading.Thread(
+            hub = current_hub()
+            self._inbox = hub.queue()
+            hub.thread(
                 target=self._serve,
                 args=(self._inbox, failed),
                 name=f"monarch-stream-{self._stream}",
-                daemon=True,
             ).start()
 
     def close(self) -> None:
@@ -91,7 +90,7 @@ class Runner(StreamState):
 
     def _serve(
         self,
-        inbox: SimpleQueue[Callable[[], object] | None],
+        inbox: Any,
         failed: Callable[[BaseException], object],
     ) -> None:
         _here.runner = self

@@ -9,18 +9,23 @@ device waits as well, for what the other one was told before.
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 
 class Rendezvous:
-    """Values given and not taken yet, by ticket; of one ticket first in, first out."""
+    """Values given and not taken yet, by ticket; of one ticket first in, first out.
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._given: dict[int, deque[tuple[Any, Any]]] = {}
+    Args:
+        queue: Makes what a stream waits at for one ticket.
+    """
+
+    def __init__(self, queue: Callable[[], Any]) -> None:
+        self._lock = threading.Lock()
+        self._given: defaultdict[int, Any] = defaultdict(queue)  # None: the worker has ended
         self._closed = False
 
     def give(self, ticket: int, value: Any) -> None:
@@ -29,9 +34,8 @@ class Rendezvous:
         if isinstance(value, torch.Tensor) and value.is_cuda:
             done = torch.cuda.Event()
             done.record()
-        with self._changed:
-            self._given.setdefault(ticket, deque()).append((value, done))
-            self._changed.notify_all()
+        with self._lock:
+            self._given[ticket].put((value, done))
 
     def take(self, ticket: int) -> Any:
         """Wait for a value.
@@ -39,21 +43,26 @@ class Rendezvous:
         Raises:
             RuntimeError: The worker has ended.
         """
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or ticket in self._given)
-            if self._closed:
-                raise RuntimeError("the tensor engine has ended")
+        with self._lock:
             waiting = self._given[ticket]
-            value, done = waiting.popleft()
-            if not waiting:
-                del self._given[ticket]
+            if self._closed:
+                waiting.put(None)
+        found = waiting.get()
+        if found is None:
+            raise RuntimeError("the tensor engine has ended")
+        value, done = found
+        with self._lock:
+            if waiting.empty():
+                self._given.pop(ticket, None)
         if done is not None:
             done.wait()  # the stream of the device, not this thread
         return value
 
     def close(self) -> None:
         """Let everybody go who waits."""
-        with self._changed:
+        with self._lock:
             self._closed = True
+            given = list(self._given.values())
             self._given.clear()
-            self._changed.notify_all()
+        for waiting in given:
+            waiting.put(None)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from contextvars import ContextVar, Token
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .engine import living_streams, spread_engines
@@ -110,12 +109,7 @@ class Borrow(ABC):
     def __enter__(self) -> Borrow:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.drop()
 
 
@@ -133,12 +127,7 @@ class Activation:
         self._tokens.append(active.set(self._stream))
         return self._stream
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         active.reset(self._tokens.pop())
 
 

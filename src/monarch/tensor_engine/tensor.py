@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from contextlib import nullcontext
 from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -33,21 +34,15 @@ _get_default_dtype = torch.get_default_dtype
 _AS_STRIDED = torch.ops.aten.as_strided.default
 _LOCAL_SCALAR = torch.ops.aten._local_scalar_dense.default
 _LIFTS = ("aten::lift_fresh", "aten::lift_fresh_copy", "aten::lift")
-_REINTERPRETS = frozenset(
-    f"aten::{name}"
-    for name in (
-        "view.dtype",
-        "_conj.default",
-        "_neg_view.default",
-        "view_as_real.default",
-        "view_as_complex.default",
-    )
-)
+_REINTERPRETS = frozenset((
+    "aten::view.dtype", "aten::_conj.default", "aten::_neg_view.default",
+    "aten::view_as_real.default", "aten::view_as_complex.default",
+))  # fmt: skip
 # what printing, numpy, reading values and unpickling do
-_PASSED_ON = tuple(
-    f"aten::{name}"
-    for name in ("_local_scalar_dense", "detach", "resolve_conj", "resolve_neg", "set_")
-)
+_PASSED_ON = (  # whole ones, too, as they come in inference mode
+    "aten::_local_scalar_dense", "aten::detach", "aten::is_nonzero", "aten::item",
+    "aten::resolve_conj", "aten::resolve_neg", "aten::set_",
+)  # fmt: skip
 
 
 class Tensor(TensorBase):
@@ -190,7 +185,9 @@ def new_value(
     return value
 
 
-def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: RankMesh | None) -> Any:
+def dispatch(
+    func: Any, args: Any, kwargs: Any, active_mesh: RankMesh | None, mode: Any = None
+) -> Any:
     """Issue one operation; the place where all of torch's end.
 
     Args:
@@ -198,6 +195,7 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: RankMesh | None) ->
         args: Its arguments.
         kwargs: Its arguments by name.
         active_mesh: The active mesh, to which it belongs if no argument says otherwise.
+        mode: What has intercepted it, if a mode has.
 
     Raises:
         TensorError: Its tensors do not belong together; `OperatorError` where it is an operator.
@@ -271,7 +269,12 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: RankMesh | None) ->
         plan = _new_plan(engine, op, args, kwargs, values)
         engine.plans[known_key] = plan
     if plan.constant:
-        return plan.result
+        if not plan.same:
+            return plan.result
+        # In inference mode operators come whole that autograd takes apart elsewhere. That their
+        # result is an argument may depend on numbers, which are not in the key.
+        with mode or nullcontext():
+            return func.decompose(*args, **kwargs)
     for index in plan.writes:
         if values[index].storage.frozen is not None:
             raise operand_checks.error(
@@ -482,18 +485,11 @@ def _compute_known(
 
 
 def _rebase_all(plan: Plan, tensors: Sequence[Tensor], values: list[Value]) -> None:
+    """Make tensors views of what they were; other handles of their values stay as they are."""
     for index, _ in plan.moved:
-        values[index] = _rebase(tensors[index])
-
-
-def _rebase(tensor: Tensor) -> Value:
-    """Make a tensor a view of what it was.
-
-    Other handles of its value stay as they are.
-    """
-    meta = tensor._value.meta
-    view: Tensor = dispatch(_AS_STRIDED, (tensor, meta.shape, meta.stride, meta.offset), {}, None)
-    if (held := holder()) is not None:
-        held.moves(tensor)
-    tensor._value = view._value
-    return view._value
+        tensor, meta = tensors[index], values[index].meta
+        place = (tensor, meta.shape, meta.stride, meta.offset)
+        view: Tensor = dispatch(_AS_STRIDED, place, {}, None)
+        if (held := holder()) is not None:
+            held.moves(tensor)
+        values[index] = tensor._value = view._value

@@ -26,7 +26,8 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
 from .._connections import Connections
-from .groups import TIMEOUT, Meeting
+from .gloo import TIMEOUT
+from .groups import Meeting
 from .rendezvous import Rendezvous
 from .stream_state import StreamState
 

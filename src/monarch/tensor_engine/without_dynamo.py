@@ -5,7 +5,8 @@ Its import takes a second, and only `torch.compile` needs it.
 Torch imports it in two places that programs pass without compiling anything: what a compiler has to
 leave alone is wrapped in ``torch._dynamo.disable`` when it first runs, dispatch modes for one; and
 the mode of fake tensors reads its settings. `install` puts a module in its place that has the
-settings, and a `disable` that waits for a compiler. Asked for anything else, it makes way for the
+settings, and a `disable` that waits for a compiler. Where a process group is made, torch takes that
+for the compiler, and clears the cache of its rules. Asked for anything else, it makes way for the
 real one.
 """
 
@@ -27,6 +28,7 @@ _CONFIG = f"{_NAME}.config"
 
 class _Placeholder(ModuleType):
     config: ModuleType
+    trace_rules: _Rules
     undisguised: list[tuple[Callable[..., Any], bool]]
     """What `disable` has left as it was, and the real one is to wrap: the function, and whether
     with all that it calls.
@@ -54,6 +56,20 @@ class _Placeholder(ModuleType):
         """Nothing, outside of what is compiled: optimizers call it in each step."""
 
 
+class _Rules:
+    """In the place of ``torch._dynamo.trace_rules``: no rules yet."""
+
+    def __init__(self, dynamo: _Placeholder) -> None:
+        self._dynamo = dynamo
+
+    def clear_lru_cache(self) -> None:
+        if sys.modules.get(_NAME) is not self._dynamo:
+            _real(self._dynamo).trace_rules.clear_lru_cache()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_real(self._dynamo).trace_rules, name)
+
+
 def _real(placeholder: _Placeholder) -> ModuleType:
     # it is there, or on its way: its modules ask each other
     if sys.modules.get(_NAME) is not placeholder:
@@ -75,6 +91,7 @@ def install() -> None:
         return
     placeholder = _Placeholder(_NAME)
     placeholder.undisguised = []
+    placeholder.trace_rules = _Rules(placeholder)
     placeholder.config = module_from_spec(spec)
     sys.modules[_CONFIG] = placeholder.config  # it looks itself up there
     try:

@@ -16,9 +16,11 @@ from typing import Any
 
 import torch
 
+from .._core.plane import current_hub
 from ..actor import Actor, Port, SupervisionError, context, endpoint
 from . import engine_transfer, loans, torch_groups
 from .groups import Meeting
+from .in_process import PerProc
 from .instructions import ALL, END, FORGET, MAIN, MOVE, SPREAD, Instruction, Poison
 from .runner import Runner, here
 from .stream_state import Shared
@@ -45,14 +47,15 @@ class Worker(Actor):
         # after a restart: what it had is lost, and the controller is about to hear of it
         self._lost = context().actor_instance.incarnation > 0
         self._failed: Callable[[BaseException], object] = cell._fail
-        _set_environment(self.rank, ranks, self.rank % local_ranks, local_ranks)
-        workers[uid] = self
-        torch_groups.start(uid)
+        if not current_hub().in_process:  # the environment, and groups of torch, are the process's
+            _set_environment(self.rank, ranks, self.rank % local_ranks, local_ranks)
+            torch_groups.start(uid)
+        workers()[uid] = self
         if self._lost:
             loans.refuse_loans(uid, Poison(-1, self.rank, "the tensor engine", str(self._loss())))
 
     def __cleanup__(self, error: Exception | None) -> None:
-        workers.pop(self.uid, None)
+        workers().pop(self.uid, None)
         self._shared.rendezvous.close()
         for runner in list(self._runners.values()):
             runner.close()
@@ -180,7 +183,7 @@ class Worker(Actor):
             runner.close()
 
 
-workers: dict[str, Worker] = {}
+workers: PerProc[str, Worker] = PerProc()
 """The workers in this process, by the id of their engine."""
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from queue import Empty
 from typing import Any, NamedTuple
 
 import torch
@@ -23,15 +24,10 @@ from .stream_state import StreamState
 from .torch_groups import make_groups, note_end
 
 _OPS = {
-    "sum": dist.ReduceOp.SUM,
-    "avg": dist.ReduceOp.SUM,
-    "product": dist.ReduceOp.PRODUCT,
-    "min": dist.ReduceOp.MIN,
-    "max": dist.ReduceOp.MAX,
-    "band": dist.ReduceOp.BAND,
-    "bor": dist.ReduceOp.BOR,
-    "bxor": dist.ReduceOp.BXOR,
-}
+    "sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.SUM, "product": dist.ReduceOp.PRODUCT,
+    "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX, "band": dist.ReduceOp.BAND,
+    "bor": dist.ReduceOp.BOR, "bxor": dist.ReduceOp.BXOR,
+}  # fmt: skip
 _REDUCED = frozenset(
     {
         torch.float64,
@@ -363,8 +359,12 @@ def lend(
     loan.open(poison, outputs is not None)
     hub = current_hub()
     error: BaseException | None = None
-    while error is None and not loan.returned.wait(_GLANCE):
-        fate = hub.fate(hub.address, actor)
+    while error is None:
+        try:
+            loan.returned.get(timeout=_GLANCE)
+            break
+        except Empty:
+            fate = hub.fate(hub.address, actor)
         if fate is not None:
             error = RuntimeError(f"the actor has ended: {fate.reason}")
         torch_groups.look_for_ends(worker.uid)  # the actor may be in a collective

@@ -115,9 +115,7 @@ class Workers:
             self.gone = {rank: failure, **self.gone}  # others may be reading it
         for tell in () if known else self._tell_gone:
             with suppress(RuntimeError):  # the system has no thread to give
-                threading.Thread(
-                    target=tell, args=(rank,), name="monarch-rank-gone", daemon=True
-                ).start()
+                self._cell.hub.thread(target=tell, args=(rank,), name="monarch-rank-gone").start()
 
     def _merged(
         self, segments: list[Segment]
@@ -165,14 +163,9 @@ class Workers:
         cell, content = self._cell, pickling.dumps(((ranks.stream, method, args), {}))
         endpoint, flags = ("ask_stream", EXPLICIT) if self.spread else ("ask", 0)
         cell.hub.cast(
-            ranks.procs,
-            self.target,
-            encode_meta(endpoint, extent),
-            content,
-            request,
-            cell.uid,
+            ranks.procs, self.target, encode_meta(endpoint, extent), content, request, cell.uid,
             flags,
-        )
+        )  # fmt: skip
 
     def when_gone(self, tell: Callable[[int], object]) -> None:
         self._tell_gone.append(tell)

@@ -34,14 +34,7 @@ from .simulation import Simulation, Unanswered
 from .worker import Costs
 
 __all__ = [
-    "Cast",
-    "Costs",
-    "LocalHosts",
-    "Partition",
-    "Report",
-    "Simulation",
-    "Unanswered",
-    "local",
-]
+    "Cast", "Costs", "LocalHosts", "Partition", "Report", "Simulation", "Unanswered", "local",
+]  # fmt: skip
 
 publish(__name__, globals(), __all__)

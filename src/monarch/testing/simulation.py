@@ -72,21 +72,12 @@ class Simulation:
         self._network = Network(self._clock, random.Random(self._random.random()), delay, loss)
         reconnect: float = config.value("channel_reconnect_timeout")
         setting = Setting(
-            self._clock,
-            self._network,
-            self._random,
-            Limits(
-                reconnect,
-                config.value("mesh_attach_config_timeout"),
-                config.value("codec_max_frame_length"),
-            ),
+            self._clock, self._network, self._random,
+            Limits(reconnect, config.value("mesh_attach_config_timeout"), config.value("codec_max_frame_length")),
             fanout or config.value("max_cast_fanout"),
-            max(1.0, config.value("mesh_orphan_timeout") - reconnect),
-            costs or Costs(),
-            compute,
-            b"x" * answer_bytes,
-            self._arrived,
-        )
+            max(1.0, config.value("mesh_orphan_timeout") - reconnect), costs or Costs(), compute,
+            b"x" * answer_bytes, self._arrived,
+        )  # fmt: skip
         self._workers = [
             SimulatedHost(setting, f"tcp://10.{n >> 16}.{n >> 8 & 255}.{n & 255}:26600", n)
             for n in range(1, hosts + 1)

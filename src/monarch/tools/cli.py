@@ -94,3 +94,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("command", nargs=argparse.REMAINDER)
     parser.set_defaults(func=lambda args: main(args.command))
     return parser
+
+
+if __name__ == "__main__":  # as programs of Monarch 0.7 start it
+    main()

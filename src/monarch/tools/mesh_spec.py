@@ -154,12 +154,7 @@ def mesh_spec_from_metadata(appdef: Any, mesh_name: str) -> MeshSpec | None:
                 if (tag := _TAG.format(mesh_name, each)) in metadata
             }
             gpus = getattr(getattr(role, "resource", None), "gpu", -1)
-            return MeshSpec(
-                mesh_name,
-                role.num_replicas,
-                told.get("host_type", ""),
-                int(told.get("gpus", gpus)),
-                int(told.get("port", DEFAULT_PORT)),
-                image=getattr(role, "image", ""),
-            )
+            gpus, port = int(told.get("gpus", gpus)), int(told.get("port", DEFAULT_PORT))
+            kind, image = told.get("host_type", ""), getattr(role, "image", "")
+            return MeshSpec(mesh_name, role.num_replicas, kind, gpus, port, image=image)
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from enum import Enum
+from ipaddress import ip_address
 
 
 class AddrType(Enum):
@@ -22,19 +23,23 @@ _FAMILIES = {
 
 
 def get_ipaddr(hostname: str, port: int, addr_type: AddrType = AddrType.Default) -> str:
-    """The address of a host, for example ``127.0.0.1``, or ``[::1]`` in brackets.
+    """The address of a host, for example ``127.0.0.1`` or ``::1``, as ``MASTER_ADDR`` has it.
+
+    Link-local addresses are passed over: other hosts can't use them.
 
     Raises:
         RuntimeError: Its name does not resolve to such an address.
     """
-    why: OSError | None = None
+    why: OSError | str = "link-local addresses alone"
     for family in _FAMILIES[addr_type]:
         try:
-            host = str(socket.getaddrinfo(hostname, port, family, socket.SOCK_STREAM)[0][4][0])
+            found = socket.getaddrinfo(hostname, port, family, socket.SOCK_STREAM)
         except OSError as error:
             why = error
-        else:
-            return f"[{host}]" if family == socket.AF_INET6 else host
+            continue
+        for *_, (host, *_) in found:
+            if not ip_address(host).is_link_local:
+                return str(host)
     raise RuntimeError(f"{hostname!r} could not be resolved ({addr_type.name}): {why}")
 
 
@@ -44,4 +49,5 @@ def get_sockaddr(hostname: str, port: int) -> str:
     Raises:
         RuntimeError: Its name does not resolve.
     """
-    return f"{get_ipaddr(hostname, port)}:{port}"
+    host = get_ipaddr(hostname, port)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

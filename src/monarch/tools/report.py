@@ -30,16 +30,8 @@ from .redact import SECRET_NAME, redactor, secret_files
 app = typer.Typer()
 
 _PACKAGES = (
-    "pymonarch",
-    "cloudpickle",
-    "torch",
-    "numpy",
-    "typer",
-    "rich",
-    "debugpy",
-    "py-spy",
-    "nixl",
-)
+    "pymonarch", "cloudpickle", "torch", "numpy", "typer", "rich", "debugpy", "py-spy", "nixl",
+)  # fmt: skip
 _MOST_OF_A_FILE = 2 << 20  # bytes, its last
 _MOST = 32 << 20  # bytes of all logs, before they are compressed; the newest files
 _OURS = ("MONARCH_", "HYPERACTOR_", "TORCH", "CUDA_", "NCCL_", "PYTHON", "SLURM_")

@@ -153,7 +153,7 @@ def _secret_problems() -> list[str]:
 
 def _show_findings(findings: list[checkup.Finding], problems: list[str]) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in (
+    for heading in [
         "host",
         "machine",
         "Python",
@@ -165,7 +165,7 @@ def _show_findings(findings: list[checkup.Finding], problems: list[str]) -> None
         "RDMA",
         "files",
         "clock",
-    ):
+    ]:
         right = heading in ("CPUs", "GPUs", "files", "clock")
         table.add_column(heading, justify="right" if right else "left", overflow="fold")
     for name, host, skew in findings:

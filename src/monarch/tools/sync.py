@@ -72,11 +72,7 @@ def sync(
 
 def _show(result: SyncResult, as_json: bool) -> None:
     if as_json:
-        print(
-            json.dumps(
-                {**result._asdict(), "reloads": [each._asdict() for each in result.reloads]}
-            ),
-            flush=True,
-        )
+        reloads = [each._asdict() for each in result.reloads]
+        print(json.dumps({**result._asdict(), "reloads": reloads}), flush=True)
     else:
         print(result, flush=True)

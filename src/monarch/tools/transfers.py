@@ -20,13 +20,8 @@ def transfers(as_json: JSON = False) -> None:
         explanation = buffer.explain(procs)
     if as_json:
         paths = [each._asdict() for each in explanation.paths]
-        print(
-            json.dumps(
-                {"paths": paths, "between_hosts": rdma.describe_between_hosts()},
-                indent=2,
-                default=str,
-            )
-        )
+        found = {"paths": paths, "between_hosts": rdma.describe_between_hosts()}
+        print(json.dumps(found, indent=2, default=str))
         return
     _, _, lines = str(explanation).partition("\n")
     print(

@@ -128,19 +128,11 @@ class Now(Pane):
             return Look(str(level), _RAMP[level * len(_RAMP) // 10], level)
 
         text = _FIGURES[self._figure]
-        return look_at, [
-            (
-                said(
-                    "{figure} {low} to {high}",
-                    figure=said(self._figure),
-                    low=text(low),
-                    high=text(high),
-                )
-                if known
-                else said("not known"),
-                "",
-            )
-        ]
+        scale = said("not known")
+        if known:
+            span = {"low": text(low), "high": text(high)}
+            scale = said("{figure} {low} to {high}", figure=said(self._figure), **span)
+        return look_at, [(scale, "")]
 
 
 def verdict(found: Mapping[str, Any], width: int) -> Iterator[Row]:
@@ -163,15 +155,8 @@ def who(standing: Mapping[str, Any]) -> Row:
     )
     hosts = standing["hosts"]
     one = len(standing["pids"]) == 1
-    place = (
-        ", ".join(
-            filter(
-                None, (hosts[0] if hosts else "", standing["point"], f"pid {standing['pids'][0]}")
-            )
-        )
-        if one
-        else ""
-    )
+    places = (*hosts[:1], standing["point"], f"pid {standing['pids'][0]}") if one else ()
+    place = ", ".join(filter(None, places))
     doing = ": ".join(filter(None, (standing["endpoint"], standing["place"])))
     return [
         (standing["mesh"] + ranks, "bold"),

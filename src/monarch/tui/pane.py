@@ -158,15 +158,9 @@ class Folded(Pane):
         lines: list[Row] = []
         self._abouts = []
         for about, head, body in self.groups():
-            mark = (
-                ""
-                if about is None
-                else "▶ "
-                if about in self._folded and body
-                else "▼ "
-                if body
-                else "  "
-            )
+            mark = "" if about is None else "  "
+            if about is not None and body:
+                mark = "▶ " if about in self._folded else "▼ "
             lines.append([(mark, ""), *head])
             if about not in self._folded:
                 lines += body

@@ -219,13 +219,8 @@ def _stacks(found: Mapping[str, Any]) -> Iterator[Row]:
                 ("  holds the GIL" if thread.get("owns_gil") else "", "yellow"),
             ]
             for frame in thread["frames"]:
-                yield [
-                    (f"    {frame['name']}", ""),
-                    (
-                        f"  {frame.get('short_filename') or frame['filename']}:{frame['line']}",
-                        "dim",
-                    ),
-                ]
+                file = frame.get("short_filename") or frame["filename"]
+                yield [(f"    {frame['name']}", ""), (f"  {file}:{frame['line']}", "dim")]
 
 
 def _settings(entries: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
@@ -240,12 +235,7 @@ def _settings(entries: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
 
 def _diagnostics(found: Mapping[str, Any]) -> Iterator[Row]:
     styles = {"pass": "green", "slow": "yellow", "fail": "bold red"}
-    yield [
-        (
-            "healthy" if found["healthy"] else "not healthy",
-            "bold green" if found["healthy"] else "bold red",
-        )
-    ]
+    yield [("healthy", "bold green") if found["healthy"] else ("not healthy", "bold red")]
     group = ""
     for check in found["checks"]:
         if check["group"] != group:

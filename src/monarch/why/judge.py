@@ -236,25 +236,13 @@ class _Case:
         named = tuple(
             tuple(nodes[each].name for each in path if each < len(nodes)) for path in chains
         )
+        behind = [position[each] for each in held_up]
+        sentence = words.sentence(status, seconds, classes, behind, named, trouble)
+        edges = ((position[a], position[b]) for a in sorted(waiting) for b in self._reached(a))
         return Verdict(
-            status,
-            words.sentence(
-                status, seconds, classes, [position[each] for each in held_up], named, trouble
-            ),
-            seconds if stuck else None,
-            classes,
-            tuple(
-                dict.fromkeys(
-                    (position[a], position[b]) for a in sorted(waiting) for b in self._reached(a)
-                )
-            ),
-            named,
-            trouble.failures,
-            trouble.full,
-            trouble.frozen,
-            trouble.swapping,
-            self._second.silent,
-        )
+            status, sentence, seconds if stuck else None, classes, tuple(dict.fromkeys(edges)), named, trouble.failures,
+            trouble.full, trouble.frozen, trouble.swapping, self._second.silent,
+        )  # fmt: skip
 
     def _reached(self, number: int) -> list[int]:
         """The nodes that a node waits for."""
@@ -305,14 +293,12 @@ class _Case:
             key = (node.mesh, node.endpoint, node.lines, node.state, _kind(node), number in blamed)
             groups.setdefault(key, []).append(number)
         order = list(meshes)
-        members = sorted(
-            groups.values(),
-            key=lambda each: (
-                order.index(self._nodes[each[0]].mesh),
-                -len(each),
-                self._nodes[each[0]].proc.rank,
-            ),
-        )
+
+        def place(group: list[int]) -> tuple[int, int, int]:
+            first = self._nodes[group[0]]
+            return order.index(first.mesh), -len(group), first.proc.rank
+
+        members = sorted(groups.values(), key=place)
         position = {number: index for index, group in enumerate(members) for number in group}
         return tuple(self._standing(group, blamed) for group in members), position
 
@@ -328,20 +314,12 @@ class _Case:
         )
         point = ", ".join(f"{name.removesuffix('s')} {at}" for name, at in inner.items())
         return Standing(
-            proc.mesh,
-            proc.size,
-            tuple(by_rank),
-            tuple(sorted({each.proc.host for each in nodes})),
-            tuple(each.proc.pid for each in by_rank.values()),
-            point,
-            node.endpoint,
-            node.place,
-            node.state,
-            node.reason,
+            proc.mesh, proc.size, tuple(by_rank), tuple(sorted({each.proc.host for each in nodes})),
+            tuple(each.proc.pid for each in by_rank.values()), point, node.endpoint, node.place,
+            node.state, node.reason,
             max((each.seconds for each in nodes if each.seconds is not None), default=None),
-            group[0] in blamed,
-            node.lines,
-        )
+            group[0] in blamed, node.lines,
+        )  # fmt: skip
 
 
 def _gets_on(members: Sequence[RankActivity]) -> bool:

@@ -166,16 +166,9 @@ def _of(before: ProcStacks | None, proc: ProcStacks, seconds: float) -> Iterator
         state, reason = _state(before, proc, thread, lines, share, ran) if stands else (RUNS, "")
         queued = mailbox.queued if mailbox is not None else 0
         yield RankActivity(
-            proc,
-            thread,
-            endpoint,
-            lines,
-            state,
-            reason,
-            queued,
-            ran,
+            proc, thread, endpoint, lines, state, reason, queued, ran,
             _in_process(before, proc, seconds),
-        )
+        )  # fmt: skip
 
 
 def frozen(before: ProcStacks | None, proc: ProcStacks) -> str:

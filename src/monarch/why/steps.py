@@ -116,18 +116,8 @@ def _of_group(endpoint: str, ranks: Sequence[tuple[ProcStacks, Sequence[int]]]) 
             and len(ranks) * _by_chance(above, len(took)) <= _CHANCE
         ):
             seconds = medians[at] / 1e6
-            found.append(
-                Straggler(
-                    proc.mesh,
-                    proc.rank,
-                    proc.host,
-                    proc.pid,
-                    endpoint,
-                    seconds,
-                    middle / 1e6,
-                    len(took),
-                )
-            )
+            who = proc.mesh, proc.rank, proc.host, proc.pid
+            found.append(Straggler(*who, endpoint, seconds, middle / 1e6, len(took)))
     return found
 
 
@@ -139,10 +129,6 @@ def _by_chance(heads: int, throws: int) -> float:
 def _time(seconds: float) -> str:
     if seconds < 0.1:
         return f"{1000 * seconds:.0f} ms"
-    return (
-        f"{seconds:.1f} s"
-        if 0.95 <= seconds < 100
-        else f"{seconds:.2f} s"
-        if seconds < 1
-        else f"{seconds:,.0f} s"
-    )
+    if 0.95 <= seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:,.0f} s"

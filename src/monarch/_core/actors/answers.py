@@ -17,7 +17,7 @@ from ..shape import Extent, Point
 from ..wire.frame import Frame
 
 if TYPE_CHECKING:
-    from .request import StreamFuture
+    from .request import RankFuture
 
 R = TypeVar("R")
 
@@ -33,13 +33,13 @@ class Answers(Generic[R]):
 
     __slots__ = ("_futures",)
 
-    def __init__(self, futures: Iterable[StreamFuture[R]]) -> None:
+    def __init__(self, futures: Iterable[RankFuture[R]]) -> None:
         self._futures = deque(futures)
 
     def __iter__(self) -> Answers[R]:
         return self
 
-    def __next__(self) -> StreamFuture[R]:
+    def __next__(self) -> RankFuture[R]:
         if not self._futures:
             raise StopIteration
         return self._futures.popleft()
@@ -47,7 +47,7 @@ class Answers(Generic[R]):
     def __aiter__(self) -> Answers[R]:
         return self
 
-    async def __anext__(self) -> StreamFuture[R]:
+    async def __anext__(self) -> RankFuture[R]:
         if not self._futures:
             raise StopAsyncIteration
         if not self._futures[0].done():

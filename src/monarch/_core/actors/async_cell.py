@@ -209,11 +209,9 @@ class AsyncCell(ActorCell):
     def _serve_ended(self, task: asyncio.Task[None]) -> None:
         if self._ending is None:
             error = None if task.cancelled() else task.exception()
-            self._fail(
-                error
-                if error is not None
-                else RuntimeError("the task that handles its messages was cancelled")
-            )
+            if error is None:
+                error = RuntimeError("the task that handles its messages was cancelled")
+            self._fail(error)
 
     async def _end_steps(self) -> None:
         failure = self._refuse_active()

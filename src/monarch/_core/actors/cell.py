@@ -296,11 +296,8 @@ class ActorCell(AnsweringCell):
             try:
                 cls, args, kwargs = pickling.loads(*self._init)
             except Exception as error:
-                explain(
-                    error,
-                    f"the class could not be read in {self._place}, where its module must be"
-                    " importable",
-                )
+                where = f"in {self._place}, where its module must be importable"
+                explain(error, f"the class could not be read {where}")
                 raise
             self._init = None
             refuse_gevent()  # its module may have patched this process just now
@@ -332,11 +329,8 @@ class ActorCell(AnsweringCell):
         try:
             args, kwargs = read_value(frame)
         except Exception as error:
-            explain(
-                error,
-                f"the arguments could not be read in {self._place}, where their modules must be"
-                " importable",
-            )
+            where = f"in {self._place}, where their modules must be importable"
+            explain(error, f"the arguments could not be read {where}")
             raise
         if explicit:
             args = (self._response_port(origin, frame), *args)

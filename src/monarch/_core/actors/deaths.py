@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ..calls.failed_call import FailedCall, Reply, is_of_network
 from ..supervision.failure import Failure
 from ..wire.address import ProcAddress
 
@@ -23,25 +24,27 @@ _GRACE = 0.1  # seconds; what the news of the death of a process takes, at most
 _JUST_NOW = 1.0
 
 
-def await_death(
-    hub: MessageHub, mate: ProcAddress, then: Callable[[Failure | None], object]
+def await_cause(
+    call: FailedCall, hub: MessageHub, mate: ProcAddress, reply: Reply, end: Callable[[], object]
 ) -> None:
-    """Call `then` once: with the death of a process of the mesh of `mate`, or without, in time."""
-    last = hub.last_death
-    if last and last[0].mesh == mate.mesh and time.monotonic() - last[2] < _JUST_NOW:
-        then(last[1])
+    """Call `end` once it is known why the rank on `mate` answered so, or can't be, in time."""
+    if not is_of_network(reply):
+        end()
         return
     settling = threading.Lock()  # two threads may come, and one of them settles it
 
     def settle(death: Failure | None = None) -> None:
         if settling.acquire(blocking=False):
             hub.peer_lost_hooks.remove(hear)
-            timer.cancel()
-            then(death)
+            call.death = call.death or death
+            end()
 
     def hear(address: ProcAddress, failure: Failure) -> None:
         if address.mesh == mate.mesh and not failure.is_stop:
             settle(failure)
 
-    timer = hub.poller.call_later(_GRACE, settle)
     hub.peer_lost_hooks.append(hear)
+    last = hub.last_death  # now that none is missed
+    if last and time.monotonic() - last[2] < _JUST_NOW:
+        hear(*last[:2])
+    hub.poller.call_later(_GRACE, settle)

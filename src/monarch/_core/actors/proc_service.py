@@ -10,25 +10,14 @@ from typing import TYPE_CHECKING, Any
 from ...errors import BackpressureError
 from ..calls.message import answer_to
 from ..calls.pending import countdown
+from ..hub import control_records as records
 from ..hub.contracts import Origin
-from ..hub.control_records import (
-    AskWhatKeeps,
-    CloseGate,
-    GetIncarnation,
-    GetStatistics,
-    LetGo,
-    LookAfter,
-    OpenGate,
-    ProcsEnded,
-    SpawnActor,
-    StopActor,
-)
 from ..hub.control_service import ControlRequest, ControlService, handles
 from ..hub.message_hub import MessageHub
 from ..hub.spawn_requests import SpawnSpec
 from ..hub.statistics import statistics_of
 from ..net.poller import guarded
-from ..supervision.failure import MISSING, STOPPED, Failure
+from ..supervision.failure import STOPPED, Failure
 from ..wire.address import AGENT, ProcAddress
 from ..wire.frame import ERROR, Frame
 from . import log
@@ -87,16 +76,16 @@ class ProcService(ControlService):
 
         return AsyncCell
 
-    @handles(GetStatistics)
-    def _statistics(self, request: ControlRequest, record: GetStatistics) -> None:
+    @handles(records.GetStatistics)
+    def _statistics(self, request: ControlRequest, record: records.GetStatistics) -> None:
         request.answer(statistics_of(self.hub, [len(cell.queued()) for cell in self.cells]))
 
     def _forget(self, cell: ActorCell) -> None:
         if self._cells.get(cell.uid) is cell:  # not a later incarnation
             del self._cells[cell.uid]
 
-    @handles(SpawnActor)
-    def _spawn_actor(self, request: ControlRequest, record: SpawnActor) -> None:
+    @handles(records.SpawnActor)
+    def _spawn_actor(self, request: ControlRequest, record: records.SpawnActor) -> None:
         spec, gated = record.spec, record.gated
         stopped = self.hub.fate(self.hub.address, spec.uid)
         known = self._cells.get(spec.uid)
@@ -120,12 +109,12 @@ class ProcService(ControlService):
         else:
             self._pass_gate(cell, request)
 
-    @handles(CloseGate)
-    def _close_gate(self, request: ControlRequest, record: CloseGate) -> None:
+    @handles(records.CloseGate)
+    def _close_gate(self, request: ControlRequest, record: records.CloseGate) -> None:
         self._gate = Gate()
 
-    @handles(OpenGate)
-    def _open_gate(self, request: ControlRequest, record: OpenGate) -> None:
+    @handles(records.OpenGate)
+    def _open_gate(self, request: ControlRequest, record: records.OpenGate) -> None:
         self._bootstrap_error = record.error
         gate, self._gate = self._gate, None
         for held in gate.held if gate is not None else ():
@@ -143,8 +132,8 @@ class ProcService(ControlService):
         self.hub.register(cell.uid, refuser)
         refuser.receive(request.origin, request.frame)
 
-    @handles(StopActor)
-    def _stop_actor(self, request: ControlRequest, record: StopActor) -> None:
+    @handles(records.StopActor)
+    def _stop_actor(self, request: ControlRequest, record: records.StopActor) -> None:
         uid, reason, again = record
         cell = self._cells.get(uid)
 
@@ -164,17 +153,18 @@ class ProcService(ControlService):
             )
             cell.stop(failure, ended)
 
-    @handles(GetIncarnation)
-    def _incarnation(self, request: ControlRequest, record: GetIncarnation) -> None:
-        cell = self._cells.get(record.uid)
+    @handles(records.GetIncarnation)
+    def _incarnation(self, request: ControlRequest, record: records.GetIncarnation) -> None:
+        cell, receiver = self._cells.get(record.uid), self.hub.actors.get(record.uid)
         if cell is not None:
             request.answer(cell.incarnation)
+        elif isinstance(receiver, _Refuser):
+            receiver.receive(request.origin, request.frame)
         else:
-            gone = Failure(MISSING, "no such actor is on this process", proc=self.hub.address.proc)
-            request.refuse(self.hub.fate(self.hub.address, record.uid) or gone)
+            self.hub.actors.unknown(request.origin, request.frame, record.uid)
 
-    @handles(ProcsEnded)
-    def _procs_ended(self, request: ControlRequest, record: ProcsEnded) -> None:
+    @handles(records.ProcsEnded)
+    def _procs_ended(self, request: ControlRequest, record: records.ProcsEnded) -> None:
         def forget() -> None:
             for address, failure in record.ended:
                 self.hub.forget_peers([address], failure)
@@ -182,18 +172,18 @@ class ProcService(ControlService):
         # the agent's word may be sooner here than the last ones of who has ended
         self.hub.poller.call_when_read(forget)
 
-    @handles(LookAfter)
-    def _look_after(self, request: ControlRequest, record: LookAfter) -> None:
+    @handles(records.LookAfter)
+    def _look_after(self, request: ControlRequest, record: records.LookAfter) -> None:
         cell = self._cells.get(record.uid)
         if cell is not None:
             cell.miss_thread()
 
-    @handles(AskWhatKeeps)
-    def _what_keeps(self, request: ControlRequest, record: AskWhatKeeps) -> None:
+    @handles(records.AskWhatKeeps)
+    def _what_keeps(self, request: ControlRequest, record: records.AskWhatKeeps) -> None:
         self._detector.receive(record.probe)
 
-    @handles(LetGo)
-    def _let_go(self, request: ControlRequest, record: LetGo) -> None:
+    @handles(records.LetGo)
+    def _let_go(self, request: ControlRequest, record: records.LetGo) -> None:
         self.hub.full.let_go(record.wait)
 
     def stop_all(self, why: Failure, done: Callable[[], None]) -> None:
@@ -238,12 +228,12 @@ class _Refuser:
 
 def spawn_record(
     spec: SpawnSpec, is_async: bool, init: tuple[bytes, Any], gated: bool = True
-) -> SpawnActor:
+) -> records.SpawnActor:
     """Return the record of a spawn.
 
     Large constructor arguments stay out of band, though they were pickled before.
     """
     payload, buffers = init
-    return SpawnActor(
+    return records.SpawnActor(
         spec, is_async, PickleBuffer(payload), [PickleBuffer(buffer) for buffer in buffers], gated
     )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..._unsendable import explain
 from ...errors import CallTimeoutError, name_some
 from ..calls.cancelled import cancelled_error
-from ..calls.failed_call import CallSite, FailedCall, Reply, is_of_network
+from ..calls.failed_call import CallSite, FailedCall, Reply
 from ..calls.future import Future
 from ..calls.pending import FutureState, PendingCall, PendingOperation
 from ..calls.promise import Promise
@@ -31,7 +31,7 @@ from ..wire.address import ProcAddress
 from ..wire.frame import CANCELLED, VALUE, Frame
 from .answers import AnswersByRank
 from .context import current_hub
-from .deaths import await_death
+from .deaths import await_cause
 
 if TYPE_CHECKING:
     from ..hub.message_hub import MessageHub
@@ -75,6 +75,18 @@ def _connection_to(hub: MessageHub, proc: ProcAddress) -> Lendable | None:
     return None if peer is None else peer.connection
 
 
+class RankFuture(Future[R]):
+    """The answer of one rank of a mesh: the next that comes of a `stream`, or that of `choose`."""
+
+    __slots__ = ("_rank",)
+    _rank: Point
+
+    @property
+    def rank(self) -> Point | None:
+        """Which rank answered, in the mesh that was called; None until it has."""
+        return getattr(self, "_rank", None) if self.done() else None
+
+
 class UnaryCall(PendingOperation, Promise[Any]):
     """One call to one actor.
 
@@ -102,7 +114,9 @@ class UnaryCall(PendingOperation, Promise[Any]):
         self._hub = hub
         self._rank = rank
         self._extent = extent
-        Promise.__init__(self, self)
+        Promise.__init__(self, self, Future if extent is None else RankFuture)
+        if extent is not None:
+            self.future._rank = Point(rank, extent)  # type: ignore[attr-defined]
 
     def reply(self, frame: Frame) -> bool:
         if frame.flags == VALUE:
@@ -126,15 +140,8 @@ class UnaryCall(PendingOperation, Promise[Any]):
             return
         call = FailedCall(self.name, self._extent, self._site)
         call.add(rank, reply)
-
-        def end(death: Failure | None = None) -> None:
-            call.death = death
-            self.fail(call, lambda: call.cause(rank))
-
-        if is_of_network(reply):
-            await_death(self._hub, self._proc, end)
-        else:
-            end()
+        end = functools.partial(self.fail, call, functools.partial(call.cause, rank))
+        await_cause(call, self._hub, self._proc, reply, end)
 
     def connection(self) -> Lendable | None:
         return _connection_to(self._hub, self._proc)
@@ -252,7 +259,8 @@ class Gather(_PerRank, _MeshCall):
                 # before it is counted: whoever counts last must know
                 call = self._note_failure(rank, reply)
                 if not self._wait_for_all:
-                    self._end_early(call, rank, reply)
+                    end = functools.partial(self._end_as_failed, call, reply)
+                    await_cause(call, current_hub(), self._procs[rank], reply, end)
             self._left = left = self._left - 1
             if not left:
                 self._all_answered()
@@ -267,16 +275,6 @@ class Gather(_PerRank, _MeshCall):
         elif self._wait_for_all:
             dropped = [reply for reply in self._replies if was_dropped(reply)]
             self._end_as_failed(call, dropped[0] if len(dropped) == len(call.points()) else None)
-
-    def _end_early(self, call: FailedCall, rank: int, reply: Reply) -> None:
-        def end(death: Failure | None = None) -> None:
-            call.death = call.death or death
-            self._end_as_failed(call, reply)
-
-        if is_of_network(reply):
-            await_death(current_hub(), self._procs[rank], end)
-        else:
-            end()
 
     def _end_as_failed(self, call: FailedCall, reply: Reply | None) -> None:
         if was_dropped(reply):
@@ -309,18 +307,6 @@ class Gather(_PerRank, _MeshCall):
         return f"{self.name} on {size} ranks; no answer yet from {named}"
 
 
-class StreamFuture(Future[R]):
-    """The next answer to arrive of a `stream`."""
-
-    __slots__ = ("_rank",)
-    _rank: Point | None
-
-    @property
-    def rank(self) -> Point | None:
-        """Which rank answered, in the mesh that was called; None until it has."""
-        return self._rank if self.done() else None
-
-
 class StreamCall(_MeshCall):
     """Each answer completes the next future, and lets go of it."""
 
@@ -336,8 +322,8 @@ class StreamCall(_MeshCall):
     ) -> None:
         super().__init__(endpoint, uid, procs, extent, site)
         self._answered: list[int] = []
-        self.futures: deque[StreamFuture[Any]] = deque(
-            Promise(self, StreamFuture).future  # type: ignore[misc]
+        self.futures: deque[RankFuture[Any]] = deque(
+            Promise(self, RankFuture).future  # type: ignore[misc]
             for _ in procs
         )
 
@@ -372,7 +358,9 @@ class StreamCall(_MeshCall):
             promise.reject(cancelled_error(self.name))
         elif isinstance(reply, Failure) or reply.flags != VALUE:
             call = self._note_failure(rank, reply)
-            promise.fail(call, functools.partial(call.read, rank, reply))
+            error = functools.partial(call.cause, rank, reply)
+            end = functools.partial(promise.fail, call, error)
+            await_cause(call, current_hub(), self._procs[rank], reply, end)
         else:
             promise.resolve(reply, read_value)
         return not self.futures

@@ -42,7 +42,7 @@ class SyncCell(ActorCell):
         super().__init__(*args)
         self._inbox: deque[tuple[Origin, Frame] | None]
         # one per message: this can wait, `_inbox` can be looked into
-        self._arrivals: SimpleQueue[None] = SimpleQueue()
+        self._arrivals = self.hub.queue()
         # set while the thread waits at a connection, not at the mailbox
         self._waiter: Waiter | None = None
         self._first: deque[Callable[[], object]] = deque()  # what runs before the next message

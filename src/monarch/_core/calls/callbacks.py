@@ -50,12 +50,17 @@ class CallbackThread:
     @staticmethod
     def _run(jobs: SimpleQueue[Callable[[], object]]) -> None:
         while True:
-            try:
-                jobs.get()()
-            except BaseException as error:  # sys.exit in one callback must not end those of others
-                arguments = (type(error), error, error.__traceback__, threading.current_thread())
-                with suppress(BaseException):
-                    threading.excepthook(threading.ExceptHookArgs(arguments))
+            called(jobs.get())
+
+
+def called(job: Callable[[], object]) -> None:
+    """Call, and report what it raises: `sys.exit` in one callback must not end those of others."""
+    try:
+        job()
+    except BaseException as error:
+        arguments = (type(error), error, error.__traceback__, threading.current_thread())
+        with suppress(BaseException):
+            threading.excepthook(threading.ExceptHookArgs(arguments))
 
 
 callback_thread = CallbackThread("monarch-callbacks")

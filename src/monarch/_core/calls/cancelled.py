@@ -7,7 +7,7 @@ from ..._lazy import whole
 
 def cancelled_error(what: str) -> Exception:
     """Make the error that the reader of a cancelled future gets."""
-    # here: few programs cancel, and every one would pay for it
+    # here: few programs cancel, and every one would pay for it; `Future.cancel` has imported it
     from concurrent.futures import CancelledError
 
     return CancelledError(f"{what} was cancelled before it had begun")

@@ -18,11 +18,8 @@ from .rebuild import rebuild
 def dump_exception(error: BaseException) -> bytes:
     """An exception as bytes; the outer pickle holds builtins only."""
     kind = type(error)
-    type_name = (
-        kind.__qualname__
-        if kind.__module__ == "builtins"
-        else f"{kind.__module__}.{kind.__qualname__}"
-    )
+    is_builtin = kind.__module__ == "builtins"
+    type_name = kind.__qualname__ if is_builtin else f"{kind.__module__}.{kind.__qualname__}"
     text = text_of(error)
     pickled = parts = b""
     why = ""

@@ -59,15 +59,8 @@ class FailedCall:
     """
 
     __slots__ = (
-        "_errors",
-        "_extent",
-        "_raised",
-        "_replies",
-        "death",
-        "endpoint",
-        "noticed",
-        "site",
-    )
+        "_errors", "_extent", "_raised", "_replies", "death", "endpoint", "noticed", "site",
+    )  # fmt: skip
 
     def __init__(
         self, endpoint: str, extent: Extent | None = None, site: CallSite | None = None
@@ -119,10 +112,15 @@ class FailedCall:
         point = None if self._extent is None else Point(rank, self._extent)
         return to_exception(reply, self.endpoint, point)
 
-    def cause(self, rank: int) -> BaseException:
-        """Return the error of a rank; of one of the network, the death that led to it, if any."""
-        error = self.error(rank)
-        if not is_of_network(self._replies[rank]):
+    def cause(self, rank: int, reply: Reply | None = None) -> BaseException:
+        """Return the error of a rank; of one of the network, the death that led to it, if any.
+
+        Args:
+            rank: The rank.
+            reply: One of its replies; the last one otherwise, of which there is one error.
+        """
+        error = self.error(rank) if reply is None else self.read(rank, reply)
+        if not is_of_network(reply or self._replies[rank]):
             return error
         dead = [each for each in sorted(self._replies) if _is_death(self._replies[each])]
         if dead:

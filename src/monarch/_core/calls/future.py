@@ -162,6 +162,9 @@ class Future(FutureState, UsedAsResult, _Coroutine[R]):
             True if the request was sent; False if the future is done, or its operation can't be
             dropped. The future tells whether the request came in time.
         """
+        # now, as the I/O thread makes its error, and imports nothing; few programs cancel
+        import concurrent.futures  # noqa: F401
+
         operation = self._operation
         return operation is not None and operation.cancel(self)
 

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ..._interrupts import HeldInterrupts
 from ..wire import pickling
 from ..wire.frame import Frame
-from .interrupts import HeldInterrupts
 
 T = TypeVar("T")
 

@@ -151,9 +151,5 @@ def with_lines(text: str) -> str:
         line = linecache.getline(name, number).strip() if name in linecache.cache else ""
         return f"{whole}{indent}  {line}\n" if line else whole
 
-    return re.sub(
-        r'^([ |]*)File "([^"\n]+)", line (\d+)(?:, in .*)?\n(?!\1  \S)',
-        line_of,
-        text,
-        flags=re.MULTILINE,
-    )
+    frame = r'^([ |]*)File "([^"\n]+)", line (\d+)(?:, in .*)?\n(?!\1  \S)'
+    return re.sub(frame, line_of, text, flags=re.MULTILINE)

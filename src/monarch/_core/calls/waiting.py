@@ -14,11 +14,11 @@ import warnings
 from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any
 
+from ..._interrupts import LOOK, HeldInterrupts
 from ..._lazy import whole
 from ..net.loan import Lendable
 from ..net.waiter import put_back, take_waiter
 from . import pending
-from .interrupts import LOOK, HeldInterrupts
 from .pending import FutureState, subscribe, unsubscribe
 from .waits import note_wait
 

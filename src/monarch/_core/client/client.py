@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ... import config
 from ..._guards.main_guard import refuse_imports
 from ..._guards.surroundings import explained, refuse_gevent
+from ..._interrupts import LOOK, HeldInterrupts, look
 from ..._lazy import engine_log
 from ...errors import SupervisionError
 from ..actors import sampling
@@ -27,10 +28,9 @@ from ..actors.proc_service import ProcService
 from ..calls import future as futures
 from ..calls.failed_call import tell_all
 from ..calls.future import Future
-from ..calls.interrupts import LOOK, HeldInterrupts, look
 from ..calls.pending import subscribe
 from ..calls.promise import Promise, completed
-from ..hub.control import SingleAnswer, send_record
+from ..hub.control import ask_one, send_record
 from ..hub.control_records import RouteVia, ShutDownHost, Subscribe
 from ..hub.message_hub import MessageHub
 from ..hub.spawn_requests import CreatorInstance
@@ -210,8 +210,8 @@ class Client:
             self._shutting_down.resolve(None)
             return
         shutting_down, agent = self._shutting_down, self.hub.address.agent
-        ended = SingleAnswer(agent, lambda answer: shutting_down.resolve(None))
-        send_record(self.hub, agent, ShutDownHost(SHUT_DOWN, grace), ended)
+        record = ShutDownHost(SHUT_DOWN, grace)
+        ask_one(self.hub, agent, record, lambda answer: shutting_down.resolve(None))
         self.hub.poller.call_later(
             grace + _AGENT_BOUND, lambda: self._end_agent("it did not shut down")
         )

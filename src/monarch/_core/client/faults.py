@@ -321,13 +321,8 @@ def merge(failures: Sequence[MeshFailure]) -> list[list[MeshFailure]]:
 
 def _report(same: Sequence[MeshFailure]) -> str:
     now = time.strftime("%Y-%m-%d %H:%M:%S")
-    lines = [
-        (
-            f"Unhandled monarch error on the root actor, hostname={socket.gethostname()},"
-            f" PID={os.getpid()} at time {now}:"
-        ),
-        with_lines(same[0].report()),
-    ]
+    where = f"hostname={socket.gethostname()}, PID={os.getpid()} at time {now}"
+    lines = [f"Unhandled monarch error on the root actor, {where}:", with_lines(same[0].report())]
     if len(same) > 1:
         ranks = ranges(rank for failure in same for rank in failure.ranks)
         lines.append(f"{len(same)} ranks of {same[0].mesh_name} failed for this reason: {ranks}")

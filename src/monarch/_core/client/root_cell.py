@@ -81,12 +81,8 @@ class RootCell(BaseCell):
 
     def _await_starts(self) -> None:
         peers = self.hub.peers
-        starting = [
-            proc
-            for procs in self._unsettled.values()
-            for proc in procs
-            if proc in peers and peers[proc].starting
-        ]
+        unsettled = [proc for procs in self._unsettled.values() for proc in procs]
+        starting = [proc for proc in unsettled if proc in peers and peers[proc].starting]
         if starting:
             started = StopCall("the processes to start", starting)
             send_record(self.hub, starting, GetStatistics(), started, self.uid)

@@ -59,7 +59,7 @@ class ActorTable(dict[int, Receiver]):
                 # first: the receiver may tell the same senders that it is full itself
                 early.pressure.release()
                 for origin, frame in early:
-                    receiver.receive(origin, frame)
+                    self._hand_over(receiver, uid, origin, frame)
             self.fates.pop((self._address, uid), None)  # of an incarnation before this one
             self[uid] = receiver
 
@@ -88,9 +88,12 @@ class ActorTable(dict[int, Receiver]):
                 self._refuse(origin, frame, failure)
             early.pressure.release()
 
-    def unknown(self, origin: Origin, frame: Frame) -> None:
-        """Answer a call for an actor that has ended for good; keep one for an unknown actor."""
-        uid = frame.target
+    def unknown(self, origin: Origin, frame: Frame, about: int | None = None) -> None:
+        """Answer a call for an actor that has ended for good; keep one for an unknown actor.
+
+        A record for the process that is about an actor waits for that actor as its calls do.
+        """
+        uid = frame.target if about is None else about
         early = None
         with self._lock:
             receiver = self.get(uid)
@@ -99,7 +102,7 @@ class ActorTable(dict[int, Receiver]):
                 early = self._early.get(uid) or self._expect(uid)
                 early.append((origin, frame))
         if receiver is not None:  # since the look at this table
-            receiver.receive(origin, frame)
+            self._hand_over(receiver, uid, origin, frame)
         elif early is None:
             assert failure is not None
             self._refuse(origin, frame, failure)
@@ -108,6 +111,9 @@ class ActorTable(dict[int, Receiver]):
             # they have been taken meanwhile, and nobody else lets their senders go on
             if self._early.get(uid) is not early:
                 early.pressure.release()
+
+    def _hand_over(self, receiver: Receiver, uid: int, origin: Origin, frame: Frame) -> None:
+        (receiver if frame.target == uid else self[frame.target]).receive(origin, frame)
 
     def _expect(self, uid: int) -> EarlyCalls:
         early = self._early[uid] = EarlyCalls(uid)

@@ -7,6 +7,7 @@ too.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -176,6 +177,10 @@ class Hub(Protocol):
     unattached: set[str]
     ended_hosts: dict[str, Failure]
     traffic: TrafficLog
+
+    @property
+    def thread(self) -> Callable[..., threading.Thread]:
+        """Makes a thread for what may wait, such as an actor."""
 
     # messages
 

@@ -37,6 +37,17 @@ def send_record(
     hub.cast(procs, SYSTEM, name_on_wire(type(record)), content, request, sender, flags, ranks)
 
 
+def ask_one(
+    hub: Hub,
+    to: ProcAddress,
+    record: tuple[Any, ...],
+    take: Callable[[Reply], None],
+    flags: int = 0,
+) -> None:
+    """Send a control record to one process; `take` gets its answer, see `SingleAnswer`."""
+    send_record(hub, to, record, SingleAnswer(to, take), flags=flags)
+
+
 class SingleAnswer:
     """A request with one receiver and one answer: what it says, or that it has ended.
 

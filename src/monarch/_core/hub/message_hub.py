@@ -1,7 +1,6 @@
 """The message hub of one process: who is here, who waits for what, and the way to everybody else.
 
-One per process. Its poller runs on one thread: the main one of a proc or an agent, a daemon of the
-client. Callers write calls.
+One per process. Its poller has one thread: the main one of a proc or agent, a daemon of the client.
 
 Path of a call: `MessageHub.cast` (caller's thread) → socket → `dispatch` (receiver's poller) → the
 actor's mailbox. Path of a reply: the actor's thread writes to the connection that the call came on
@@ -18,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from ... import config
@@ -57,7 +57,7 @@ from ..wire.frame import (
 from . import prints
 from .actor_table import ActorTable
 from .contracts import Origin, Outgoing, PortSink, Pulse, Receiver, Request, Way
-from .control import SingleAnswer, send_record
+from .control import ask_one
 from .control_records import ResolveProc
 from .inbound import Inbound, hello
 from .local_origin import LocalOrigin, own_copy
@@ -90,6 +90,8 @@ class MessageHub(Peers):
     pulse: Pulse
     outgoing: Outgoing | None = None  # looks at some of what is sent
     thread = staticmethod(partial(threading.Thread, daemon=True))  # makes those that run actors
+    queue: Callable[[], Any] = SimpleQueue  # makes what such threads wait at
+    in_process = False  # it is one of several in a process: see `monarch.testing`
 
     def __init__(
         self,
@@ -354,8 +356,7 @@ class MessageHub(Peers):
             else:
                 self.poller.call_when_read(lambda: answer(end))
 
-        answered = SingleAnswer(agent, told)
-        send_record(self, agent, ResolveProc(address.proc, connected), answered)
+        ask_one(self, agent, ResolveProc(address.proc, connected), told)
 
     def _way_to(self, address: ProcAddress) -> Way:
         return LocalPeer(self, address) if address.host in self.hosts else self.others.peer(address)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..calls.interrupts import HeldInterrupts
+from ..._interrupts import HeldInterrupts
 from ..net.group import Group
 from ..wire.address import ProcAddress
 from ..wire.frame import Frame, encode_around_rank, pack_rank

@@ -64,11 +64,9 @@ class Peers:
     def _known_end(self, address: ProcAddress) -> Failure | None:
         """Why nothing can be sent to a process, if that is known without asking."""
         known = self.end or self.ended_hosts.get(address.host) or self._ended.get(address)
-        return (
-            known
-            if known is not None or address.host in self.names
-            else self._ended.get(address.agent)
-        )
+        if known is None and address.host not in self.names:
+            return self._ended.get(address.agent)
+        return known
 
     def process_ended(
         self,

@@ -81,13 +81,8 @@ class Pressure:
         # one alone is taken, however large
         full = waiting > self._most or (self._bytes > self._most_bytes and waiting > 1)
         if full and origin.peer not in self.held:
-            note(
-                "bounds",
-                "mailbox %d is full: %d messages; %s is held back",
-                self._id,
-                waiting,
-                origin.peer,
-            )
+            text = "mailbox %d is full: %d messages; %s is held back"
+            note("bounds", text, self._id, waiting, origin.peer)
             self._tell(origin, 1)
             # only now: who takes messages out must not say the opposite first
             self.held[origin.peer] = origin

@@ -110,15 +110,8 @@ class ActorMesh(_Updatable, Generic[T]):
         target = Target(uid, name, [procs[rank] for rank in shape.ranks()], shape.extent)
         # slicing a mesh is on a hot path: not one by one through __setattr__
         self.__dict__.update(
-            _class=cls,
-            _name=name,
-            _uid=uid,
-            _procs=procs,
-            _shape=shape,
-            _owned=owned,
-            _spawned=spawned,
-            _target=target,
-        )
+            _class=cls, _name=name, _uid=uid, _procs=procs, _shape=shape, _owned=owned, _spawned=spawned, _target=target
+        )  # fmt: skip
 
     def _new_with_shape(self, shape: Shape) -> ActorMesh[T]:
         return self._reference(self._procs, shape)
@@ -233,11 +226,9 @@ def _unknown(cls: type, name: str) -> str:
 
     endpoints = describe_class(cls).endpoints
     near = difflib.get_close_matches(name, endpoints, n=1)
-    hint = (
-        f"did you mean {near[0]!r}?"
-        if near
-        else f"its endpoints are: {', '.join(sorted(endpoints)) or 'none'}"
-    )
+    hint = f"its endpoints are: {', '.join(sorted(endpoints)) or 'none'}"
+    if near:
+        hint = f"did you mean {near[0]!r}?"
     return f"{cls.__qualname__} has no endpoint {name!r}; {hint}"
 
 

@@ -99,11 +99,8 @@ class Attachment:
         with self._lock:
             self.ended = how
         if self._hosts is None or self._client is None:  # not even their addresses are known yet
-            self._initialized.reject(
-                RuntimeError(
-                    f"attach failed: the hosts were {how} before their addresses were known"
-                )
-            )
+            why = f"attach failed: the hosts were {how} before their addresses were known"
+            self._initialized.reject(RuntimeError(why))
             return completed(None)
         if how == "stopped":  # a worker that is to be shut down is waited for
             self._client.hosts.give_up(self._hosts, "it was stopped before it was reached", self)

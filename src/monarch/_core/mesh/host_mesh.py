@@ -184,14 +184,10 @@ class HostMesh(DrawnMesh):
         hosts = tuple(names[rank] for rank in self._shape.ranks())
         procs = Procs(random_name(60), _check_name(name), hosts, size, self._python)
         default = python_bootstrap_cmd(self._python) if self._python else default_bootstrap_cmd()
-        starts = [
-            _start(
-                rank,
-                choose_command(bootstrap_command, Point(rank, extent), default),
-                bindings[rank % size],
-            )
-            for rank in range(extent.nelements)
-        ]
+        starts = []
+        for rank in range(extent.nelements):
+            command = choose_command(bootstrap_command, Point(rank, extent), default)
+            starts.append(_start(rank, command, bindings[rank % size]))
         mesh = launch(procs, extent, starts, _first_function(bootstrap), restart)
         if self._attachment is not None and mesh._owned is not None:
             self._attachment.note_spawned(mesh._owned)
@@ -305,9 +301,8 @@ class HostMesh(DrawnMesh):
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        if self._attachment is None or (
-            self._attachment.ended is None and not self._attachment.inherited
-        ):
+        attached = self._attachment
+        if attached is None or (attached.ended is None and not attached.inherited):
             await self.shutdown()
 
     async def sync_workspace(
@@ -341,9 +336,8 @@ class HostMesh(DrawnMesh):
         await self.initialized
         _ensure_agent()
         names = self._hosts
-        return await proc_mesh.sync_to(
-            [names[rank] for rank in self._shape.ranks()], workspace, conda, auto_reload
-        )
+        hosts = [names[rank] for rank in self._shape.ranks()]
+        return await proc_mesh.sync_to(hosts, workspace, conda, auto_reload)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HostMesh):

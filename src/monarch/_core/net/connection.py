@@ -117,14 +117,9 @@ class Connection(SendQueue):
     def traffic(self) -> Traffic:
         """Return the counts so far."""
         return Traffic(
-            self._frames_sent,
-            self._bytes_sent,
-            self._writes,
-            self._frames_read,
-            self._bytes_read,
-            self._reads,
-            self.queued,
-        )
+            self._frames_sent, self._bytes_sent, self._writes, self._frames_read, self._bytes_read,
+            self._reads, self.queued,
+        )  # fmt: skip
 
     def send(self, frame: Frame, segment: Segment | None = None) -> bool:
         """Send a frame; False, with nothing delivered, if either side has closed the connection.

@@ -25,13 +25,9 @@ CONNECT_TIMEOUT = 3.0  # seconds
 NOBODY_LISTENS = "nobody listens there", "there is no such socket"
 """How the reasons begin that tell of a host which answers, and of no listener on it."""
 _HOPELESS = {
-    errno.EACCES,
-    errno.EPERM,
-    errno.EAFNOSUPPORT,
-    errno.EADDRNOTAVAIL,
-    errno.EINVAL,
+    errno.EACCES, errno.EPERM, errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EINVAL,
     errno.ENOTSOCK,
-}
+}  # fmt: skip
 """Refusals of this machine's kernel, which would refuse again; that a host or a route is missing
 may be for a while.
 """
@@ -164,14 +160,9 @@ class Dial:
             GREETING_TIMEOUT, f"it did not say who it is within {GREETING_TIMEOUT:g}s"
         )
         tls = self._trust.uses_tls(self._channel)
+        ends = {"done": self._done, "failed": self._fail}
         self._greeting = Greeting(
-            self._poller,
-            sock,
-            self._trust,
-            tls=tls,
-            server_side=False,
-            done=self._done,
-            failed=self._fail,
+            self._poller, sock, self._trust, tls=tls, server_side=False, **ends
         )
         self._greeting.start()
 

@@ -275,11 +275,6 @@ def _explain(error: OSError) -> tuple[str, bool]:
 # Of the reasons that OpenSSL gives, those that tell of how a side was set up, and not of a broken
 # line.
 _FINAL = (
-    "CERTIFICATE",
-    "UNKNOWN_CA",
-    "VERSION",
-    "PROTOCOL",
-    "HANDSHAKE_FAILURE",
-    "HTTP",
+    "CERTIFICATE", "UNKNOWN_CA", "VERSION", "PROTOCOL", "HANDSHAKE_FAILURE", "HTTP",
     "ACCESS_DENIED",
-)
+)  # fmt: skip

@@ -47,6 +47,8 @@ class Poller:
     `add`, `modify`, `remove`, `call_soon` and `call_later` may be used from any thread.
     """
 
+    now = staticmethod(time.monotonic)  # the clock of the timers
+
     def __init__(self) -> None:
         self._epoll = select.epoll()
         # (fd, events): a method of its own would cost a call, twice per message

@@ -19,31 +19,8 @@ from typing import TYPE_CHECKING
 from ... import config
 from ..._lazy import note
 from ..calls.pending import countdown
+from ..hub import control_records as records
 from ..hub.contracts import Origin
-from ..hub.control_records import (
-    AbandonProcs,
-    Attach,
-    DescribeHost,
-    Detach,
-    EndHost,
-    HostDescription,
-    JoinHosts,
-    KillProcs,
-    MarkOutput,
-    MeshNamed,
-    OutputShown,
-    Ping,
-    ProcReady,
-    ResolveProc,
-    RestartProcs,
-    RouteVia,
-    ShowOutput,
-    ShutDownHost,
-    SpawnProcs,
-    StopClient,
-    StopMesh,
-    Subscribe,
-)
 from ..hub.control_service import ControlRequest, ControlService, handles
 from ..hub.message_hub import MessageHub
 from ..hub.prints import NOBODY
@@ -105,30 +82,30 @@ class Agent(ControlService):
         host: str = (origin.called or origin.peer).host
         return host if host in self.hub.names else self.hub.address.host
 
-    @handles(Ping)
-    def _ping(self, request: ControlRequest, record: Ping) -> None:
+    @handles(records.Ping)
+    def _ping(self, request: ControlRequest, record: records.Ping) -> None:
         request.answer()
 
-    @handles(DescribeHost)
-    def _describe_host(self, request: ControlRequest, record: DescribeHost) -> None:
+    @handles(records.DescribeHost)
+    def _describe_host(self, request: ControlRequest, record: records.DescribeHost) -> None:
         request.answer(self.describe_host(record.ended))
 
-    def describe_host(self, ended: bool = False) -> HostDescription:
+    def describe_host(self, ended: bool = False) -> records.HostDescription:
         own, root = self.hub.address, self.hub.root
         pid, machine = os.getpid(), socket.gethostname()
         root_pid = pid if root == own else os.getppid()
-        return HostDescription(
+        return records.HostDescription(
             own, pid, root, root_pid, machine, list(self._attached), self.procs.describe(ended)
         )
 
     # output
 
-    @handles(Subscribe)
-    def _subscribe(self, request: ControlRequest, record: Subscribe) -> None:
+    @handles(records.Subscribe)
+    def _subscribe(self, request: ControlRequest, record: records.Subscribe) -> None:
         self._subscribers[request.peer] = request  # the output is in order with all other answers
 
-    @handles(MarkOutput)
-    def _mark_output(self, request: ControlRequest, record: MarkOutput) -> None:
+    @handles(records.MarkOutput)
+    def _mark_output(self, request: ControlRequest, record: records.MarkOutput) -> None:
         if request.peer not in self._subscribers:  # it sees nothing of what is printed here
             request.refuse(Failure(MISSING, "this host shows its output to others"))
             return
@@ -147,8 +124,8 @@ class Agent(ControlService):
 
         output.passed_on(write if record.flush else publish, record.names)
 
-    @handles(ShowOutput)
-    def _show_output(self, request: ControlRequest, record: ShowOutput) -> None:
+    @handles(records.ShowOutput)
+    def _show_output(self, request: ControlRequest, record: records.ShowOutput) -> None:
         def change() -> None:
             mesh = self.procs.meshes.get(record.mesh)
             if mesh is not None:
@@ -161,8 +138,8 @@ class Agent(ControlService):
 
         self.procs.output.passed_on(change)
 
-    @handles(OutputShown)
-    def _output_shown(self, request: ControlRequest, record: OutputShown) -> None:
+    @handles(records.OutputShown)
+    def _output_shown(self, request: ControlRequest, record: records.OutputShown) -> None:
         self.procs.output.shown(record.name, record.size)
 
     def _publish(self, client: ProcAddress, output: list[Output] | Mark) -> bool:
@@ -194,22 +171,22 @@ class Agent(ControlService):
 
     # other hosts
 
-    @handles(JoinHosts)
-    def _join_hosts(self, request: ControlRequest, record: JoinHosts) -> None:
+    @handles(records.JoinHosts)
+    def _join_hosts(self, request: ControlRequest, record: records.JoinHosts) -> None:
         config.inherit(record.knobs)
         links = self.open_gateway(record.trust).links
         links.adapt()
         links.use_trust(record.hosts, record.trust)
         self._attached.update(dict.fromkeys(record.hosts))
 
-    @handles(RouteVia)
-    def _route_via(self, request: ControlRequest, record: RouteVia) -> None:
+    @handles(records.RouteVia)
+    def _route_via(self, request: ControlRequest, record: records.RouteVia) -> None:
         gateway = self.open_gateway(record.trust)
         gateway.links.use_trust([record.host], record.trust)
         gateway.core.via = record.host
 
-    @handles(Attach)
-    def _attach(self, request: ControlRequest, record: Attach) -> None:
+    @handles(records.Attach)
+    def _attach(self, request: ControlRequest, record: records.Attach) -> None:
         if record.knobs is not None:
             config.inherit(record.knobs)
             if self.gateway is not None:
@@ -219,8 +196,8 @@ class Agent(ControlService):
         note("host", "attached by %s", request.peer)
         request.answer(self.identity)
 
-    @handles(Detach)
-    def _detach(self, request: ControlRequest, record: Detach) -> None:
+    @handles(records.Detach)
+    def _detach(self, request: ControlRequest, record: records.Detach) -> None:
         if self.gateway is not None:
             self.gateway.core.withdraw(request.peer, record.hosts)
         note("host", "%s lets go of %s", request.peer, record.hosts)
@@ -258,12 +235,12 @@ class Agent(ControlService):
 
     # procs
 
-    @handles(SpawnProcs)
-    def _spawn_procs(self, request: ControlRequest, record: SpawnProcs) -> None:
+    @handles(records.SpawnProcs)
+    def _spawn_procs(self, request: ControlRequest, record: records.SpawnProcs) -> None:
         self._start(request, record.request)
 
-    @handles(RestartProcs)
-    def _restart_procs(self, request: ControlRequest, record: RestartProcs) -> None:
+    @handles(records.RestartProcs)
+    def _restart_procs(self, request: ControlRequest, record: records.RestartProcs) -> None:
         mesh = self.procs.meshes.get(record.request.mesh)
         if mesh is None or not mesh.restarts:
             request.fail(ValueError(f"{record.request.name} was stopped"))
@@ -281,30 +258,30 @@ class Agent(ControlService):
             wanted = self.adapt_spawn(wanted)
         self.procs.start(wanted.on_host(self._called_by(request.origin), request.rank), answer)
 
-    @handles(ProcReady)
-    def _proc_ready(self, request: ControlRequest, record: ProcReady) -> None:
+    @handles(records.ProcReady)
+    def _proc_ready(self, request: ControlRequest, record: records.ProcReady) -> None:
         self.procs.ready(request, record)
 
-    @handles(MeshNamed)
-    def _mesh_named(self, request: ControlRequest, record: MeshNamed) -> None:
+    @handles(records.MeshNamed)
+    def _mesh_named(self, request: ControlRequest, record: records.MeshNamed) -> None:
         if record.mesh in self.procs.meshes:  # not stopped meanwhile
             self.procs.meshes[record.mesh].name = record.name
 
-    @handles(ResolveProc)
-    def _resolve_proc(self, request: ControlRequest, record: ResolveProc) -> None:
+    @handles(records.ResolveProc)
+    def _resolve_proc(self, request: ControlRequest, record: records.ResolveProc) -> None:
         self.procs.resolver.resolve(record.name, record.connected, request.answer)
 
-    @handles(AbandonProcs)
-    def _abandon_procs(self, request: ControlRequest, record: AbandonProcs) -> None:
+    @handles(records.AbandonProcs)
+    def _abandon_procs(self, request: ControlRequest, record: records.AbandonProcs) -> None:
         self.procs.abandon(self.procs.of(record.mesh, record.ranks))
         request.answer()
 
-    @handles(KillProcs)
-    def _kill_procs(self, request: ControlRequest, record: KillProcs) -> None:
+    @handles(records.KillProcs)
+    def _kill_procs(self, request: ControlRequest, record: records.KillProcs) -> None:
         self.procs.kill(self.procs.of(record.mesh, record.ranks), record.reason, request.answer)
 
-    @handles(StopMesh)
-    def _stop_mesh(self, request: ControlRequest, record: StopMesh) -> None:
+    @handles(records.StopMesh)
+    def _stop_mesh(self, request: ControlRequest, record: records.StopMesh) -> None:
         uid, ranks, reason = record
         grace = config.value("cleanup_timeout") + config.value("process_exit_timeout")
         if ranks is None:
@@ -313,8 +290,8 @@ class Agent(ControlService):
         else:
             self.procs.stop(self.procs.of(uid, ranks), reason, grace, request.answer)
 
-    @handles(StopClient)
-    def _stop_client(self, request: ControlRequest, record: StopClient) -> None:
+    @handles(records.StopClient)
+    def _stop_client(self, request: ControlRequest, record: records.StopClient) -> None:
         meshes = [mesh for mesh in self.procs.meshes.values() if mesh.root == record.root]
         self.procs.stop_meshes(meshes, record.reason, record.grace, request.answer)
 
@@ -327,8 +304,8 @@ class Agent(ControlService):
 
     # the end
 
-    @handles(ShutDownHost)
-    def _shut_down_host(self, request: ControlRequest, record: ShutDownHost) -> None:
+    @handles(records.ShutDownHost)
+    def _shut_down_host(self, request: ControlRequest, record: records.ShutDownHost) -> None:
         def stopped() -> None:
             finish = countdown(1, answer)
             self.procs.output.flush(lambda: self.hub.poller.call_soon(finish))
@@ -344,8 +321,8 @@ class Agent(ControlService):
 
         self._shut_down(record.reason, record.grace, request.peer, stopped)
 
-    @handles(EndHost)
-    def _end_host(self, request: ControlRequest, record: EndHost) -> None:
+    @handles(records.EndHost)
+    def _end_host(self, request: ControlRequest, record: records.EndHost) -> None:
         if self._ends_with is not None:
             self.hub.poller.stop()
 

@@ -47,18 +47,9 @@ def start_agent(
     listener = unix.unbound()
     parent = os.pidfd_open(os.getpid())
     own = AgentSpec(
-        address,
-        root,
-        os.getpid(),
-        parent,
-        listener.fileno(),
-        config.exported(),
-        _NEEDED,
-        local_host,
-        channel,
-        trust,
-        report,
-    )
+        address, root, os.getpid(), parent, listener.fileno(), config.exported(), _NEEDED,
+        local_host, channel, trust, report,
+    )  # fmt: skip
     spec = write_spec(own)
     package = os.path.dirname(
         os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import multiprocessing
 import types
+import weakref
+from contextlib import suppress
+from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -33,13 +36,47 @@ def _install() -> None:
 
 
 def _reduce(_: ForkingPickler, obj: Any) -> Any:
+    if isinstance(obj, BaseProcess):
+        make, args, state, *_ = obj.__reduce_ex__(2)
+        return make, args, {**state, "_of_script": _Names()}
     if (isinstance(obj, type) or type(obj) is types.FunctionType) and not is_importable(obj):
         return _arrive, (pickling.dumps_inline(obj),)
     return NotImplemented
 
 
-def _arrive(pickled: bytes) -> Any:
-    """Note, in the started process, that what is sent back is of the script, too."""
+class _Names:
+    """Tells a process the names of the script that are known here."""
+
+    def __reduce__(self) -> Any:
+        known = script.known().items()
+        return _learn, ({name: each for name, value in known if (each := _pickled(value))},)
+
+
+def _pickled(value: Any) -> bytes:
+    """Return a class or function as bytes, to be read once needed; nothing where it brings much."""
+    if type(value) is bytes:
+        return value
+    if not isinstance(value, (type, types.FunctionType)):
+        return b""
+    if value not in _known:
+        _known[value] = b""
+        with suppress(Exception):  # it can't be sent
+            pickled = pickling.dumps_inline(value)
+            _known[value] = pickled if len(pickled) < _MOST else b""
+    return _known[value]
+
+
+_known: weakref.WeakKeyDictionary[Any, bytes] = weakref.WeakKeyDictionary()
+_MOST = 1024 * 1024  # more is data, which not each process needs
+
+
+def _learn(names: dict[str, bytes]) -> None:
     _install()
     script.install()
+    script.handed.update(names)
+
+
+def _arrive(pickled: bytes) -> Any:
+    """Note, in the started process, that what is sent back is of the script, too."""
+    _learn({})
     return pickling.loads(pickled)

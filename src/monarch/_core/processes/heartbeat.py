@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ... import config
 from ..calls.failed_call import Reply
-from ..hub.control import SingleAnswer, send_record
+from ..hub.control import ask_one
 from ..hub.control_records import Ping
 from ..hub.message_hub import MessageHub
 from ..hub.overdue import TICKS
@@ -123,8 +123,7 @@ class Heartbeat:
         """Begin; `within` is the first answer's time-out, for a process that has yet to start."""
         timeout = self._timeout if within is None else within
         self._silence = Watchdog(self._hub.poller, timeout, lambda: self._lost(timeout))
-        answer = SingleAnswer(self._address, self._answered)
-        send_record(self._hub, self._address, Ping(), answer, flags=URGENT)
+        ask_one(self._hub, self._address, Ping(), self._answered, flags=URGENT)
 
     def _answered(self, answer: Reply) -> None:
         self._silence.end()

@@ -271,12 +271,8 @@ class Printer:
 
     def _is_plain(self, output: Output) -> bool:
         """Return whether output is written unchanged: no other form is asked for, or was before."""
-        if (
-            self._view is not None
-            or output.collect
-            or config.value("log_format") != "text"
-            or os.environ.get("FORCE_COLOR")
-        ):
+        as_text = config.value("log_format") == "text" and not os.environ.get("FORCE_COLOR")
+        if self._view is not None or output.collect or not as_text:
             return False
         try:
             return not getattr(sys, output.stream).isatty()

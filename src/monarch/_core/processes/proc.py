@@ -193,12 +193,8 @@ def _search_path(clients: list[str]) -> list[str]:
     packages = next(
         (at for at, entry in enumerate(clients) if entry.endswith("-packages")), len(clients)
     )
-    return [
-        *clients[:packages],
-        *inside,
-        *clients[packages:],
-        *(entry for entry in own if entry not in inside),
-    ]
+    others = (entry for entry in own if entry not in inside)
+    return [*clients[:packages], *inside, *clients[packages:], *others]
 
 
 def _show_name(spec: ProcSpec) -> None:

@@ -224,17 +224,9 @@ class ProcEntry:
         mesh = self.mesh
         point = dict(Point(self.rank, mesh.extent))
         return HostedProc(
-            self.address,
-            self.pid,
-            mesh.name,
-            self.rank,
-            mesh.size,
-            point,
-            mesh.uid,
-            self.state,
-            mesh.root,
-            self.end,
-        )
+            self.address, self.pid, mesh.name, self.rank, mesh.size, point, mesh.uid, self.state,
+            mesh.root, self.end,
+        )  # fmt: skip
 
     @property
     def listens(self) -> bool:

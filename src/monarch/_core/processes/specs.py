@@ -84,18 +84,9 @@ def write_spec(spec: tuple[object, ...]) -> int:
 
 
 BEFORE_START = (
-    "LD_",
-    "PYTHON",
-    "MALLOC_",
-    "GLIBC_",
-    "ASAN_",
-    "LC_",
-    "LANG",
-    "OMP_",
-    "MKL_",
-    "OPENBLAS_",
+    "LD_", "PYTHON", "MALLOC_", "GLIBC_", "ASAN_", "LC_", "LANG", "OMP_", "MKL_", "OPENBLAS_",
     "KMP_",
-)
+)  # fmt: skip
 """Variables that act before, or while, the interpreter and its libraries start: a proc that changes
 one is executed.
 """

@@ -147,7 +147,8 @@ class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle i
         reduced = super().reducer_override(obj)
         if type(obj) is types.FunctionType and reduced is not NotImplemented:
             _note_submodules(obj, reduced[2][1])
-            return (*reduced[:5], _set_function)
+            make, described, state, *rest = reduced[:5]
+            return make, described, (*state, self._hints(obj)), *rest, _set_function
         if (
             type(reduced) is tuple
             and len(reduced) == 6
@@ -165,6 +166,16 @@ class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle i
             state = attributes, self._of_script(obj)
             return (_make_class_once, (make, *described), state, *rest[:2], _set_class_once)
         return reduced
+
+    def _hints(self, function: types.FunctionType) -> dict[str, tuple[str, Any]]:
+        """Return what annotations of a function of the script name, each with its module."""
+        home = function.__globals__ if function.__module__ == "__main__" and self.mentions else {}
+        hints = {
+            name: (_home_of(home[name]), _elsewhere(home[name]))
+            for name in script.named_in(function.__annotations__) & home.keys()
+        }
+        self.mentioned |= bool(hints)
+        return hints
 
     def _of_script(self, cls: type) -> dict[str, Any]:
         """Return a class's place in the script's module, and how `copyreg` pickles its objects."""
@@ -188,12 +199,16 @@ class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle i
 _OF_MODULE = ("__package__", "__name__", "__path__", "__file__")
 
 
+def _home_of(value: Any) -> str:
+    """Return the module to import for a module or class; that of the script for what travels."""
+    if isinstance(value, types.ModuleType):
+        return value.__name__
+    return value.__module__ if isinstance(value, type) and is_importable(value) else "__main__"
+
+
 def _elsewhere(value: Any) -> Any:
     """Give what has a name as bytes: what a class only mentions is not imported on arrival."""
-    named = isinstance(value, types.ModuleType) or (
-        isinstance(value, type) and is_importable(value)
-    )
-    return dump(value, None, lambda: None) if named else value
+    return value if _home_of(value) == "__main__" else dump(value, None, lambda: None)
 
 
 def _note_submodules(function: types.FunctionType, slots: dict[str, Any]) -> None:
@@ -305,6 +320,10 @@ def _set_class_once(cls: type, state: Any) -> type:
 
 def _set_function(function: types.FunctionType, state: Any) -> None:
     """Runs in the receiver: fill a function that came by value."""
+    *state, hints = state
     _cloudpickle._function_setstate(function, state)
+    for name, (module, value) in hints.items():
+        if module in sys.modules:  # nothing is imported for it
+            function.__globals__.setdefault(name, script.read(value))
     if function.__module__ == "__main__":
         script.functions[id(reducers.own_classes()), function.__qualname__] = function

@@ -31,6 +31,9 @@ The latter are bytes where they are to be imported once somebody asks for them.
 functions: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
 """The functions of the script that arrived last, by the table of the actor's classes, and name."""
 
+handed: Names = {}
+"""What the actor knew that started this process by `multiprocessing`, as bytes."""
+
 
 class ScriptModule(types.ModuleType):
     """`__main__` of a process that does not run the script."""
@@ -43,30 +46,32 @@ class ScriptModule(types.ModuleType):
     @property
     def __dict__(self) -> Names:  # type: ignore[override]
         names = {**super().__dict__}
-        for name, value in _known().items():
+        for name, value in known().items():
             with suppress(ImportError, AttributeError):  # those are missed by whoever needs them
-                names[name] = _read(value)
+                names[name] = read(value)
         return names
 
     def __getattr__(self, name: str) -> Any:
-        known = _known()
-        if name not in known:
+        names = known()
+        if name not in names:
             raise AttributeError(f"module '__main__' of a proc has no {name!r}: none was sent here")
-        return _read(known[name])
+        return read(names[name])
 
 
 def install() -> None:
     """Give this process a `__main__` that stands for the script."""
     if not isinstance(sys.modules["__main__"], ScriptModule):
         sys.modules["__main__"] = sys.modules["__mp_main__"] = ScriptModule()
-        reducers.script_names = _known
+        reducers.script_names = known
 
 
-def _known() -> Names:
+def known() -> Names:
+    """Return the names of the script that have arrived: values, or bytes that are yet to be read."""
     own = reducers.own_classes()
     found: Any = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID if own is None else own
     classes: list[type] = [cls for cls in found.copy().values() if cls in brought]
-    names = {name: function for (of, name), function in functions.items() if of == id(own)}
+    names = dict(handed)
+    names.update((name, function) for (of, name), function in functions.items() if of == id(own))
     for cls in reversed(classes):  # what the first one uses, the actor's own, is not replaced
         for part in reversed(brought[cls]):
             names.update(part)
@@ -77,7 +82,7 @@ def _known() -> Names:
     return names
 
 
-def _read(value: Any) -> Any:
+def read(value: Any) -> Any:
     return pickle.loads(value) if type(value) is bytes else value
 
 
@@ -97,7 +102,13 @@ def mentioned(cls: type, home: Names) -> Names:
         return brought[cls][1]
     outer, nested, _ = cls.__qualname__.partition(".")
     wanted = {outer} if nested or home.get(outer) is cls else set()
-    for annotation in vars(cls).get("__annotations__", {}).values():
-        if isinstance(annotation, str) or hasattr(annotation, "__origin__"):
-            wanted.update(re.findall(r"[^\W\d]\w*", str(annotation)))
+    wanted |= named_in(vars(cls).get("__annotations__", {}))
     return {name: home[name] for name in sorted(wanted) if name in home}
+
+
+def named_in(annotations: Names) -> set[str]:
+    """Return the names in those of the annotations that are text."""
+    texts = [
+        each for each in annotations.values() if type(each) is str or hasattr(each, "__origin__")
+    ]
+    return set(re.findall(r"[^\W\d]\w*", " ".join(map(str, texts))))

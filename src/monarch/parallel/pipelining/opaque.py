@@ -55,13 +55,7 @@ def _take_gradients(ref: OpaqueRef, gradients: list[torch.Tensor | None]) -> Non
             parameter.grad.add_(gradient)
 
 
-def _parameter(
-    module: OpaqueRef,
-    name: str,
-    shape: tuple[int, ...],
-    dtype: torch.dtype | None = None,
-    device: Any = None,
-) -> torch.Tensor:
+def _parameter(module: OpaqueRef, name: str, *_: Any, **__: Any) -> torch.Tensor:
     return _module_in(module).get_parameter(name)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pickle import PickleBuffer
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
 from ... import config
@@ -64,7 +64,7 @@ class MessagesLink(BufferLink):
     def move(
         self, pieces: Sequence[Piece], write: bool, deadline: Deadline, moved: Callable[[int], None]
     ) -> None:
-        answers: SimpleQueue[tuple[Piece, Future[Any]]] = SimpleQueue()
+        answers: Queue[tuple[Piece, Future[Any]]] = Queue()
         waiting = parts(pieces, min(_CHUNK, config.value("rdma_max_chunk_size_mb") << 20))
         under_way = 0
         try:
@@ -82,9 +82,7 @@ class MessagesLink(BufferLink):
         except Empty:
             raise deadline.error() from None
 
-    def _ask(
-        self, piece: Piece, write: bool, answers: SimpleQueue[tuple[Piece, Future[Any]]]
-    ) -> None:
+    def _ask(self, piece: Piece, write: bool, answers: Queue[tuple[Piece, Future[Any]]]) -> None:
         claim, owner = piece.lease.claim, piece.lease.info.owner
         if write:
             data = PickleBuffer(piece.memory.read(piece.start, piece.nbytes))

@@ -2,7 +2,7 @@
 
 They are the same actors, on procs that are objects of this process, with messages through memory.
 
-Read `turns`, which decides who runs; `hub` and `links` carry messages, `host` has
+Read `turns`, which decides who runs, and `waits`, where that is given up; `hub` and `links` carry messages, `host` has
 agents and procs, `cells` actors, `surroundings` what a proc has of its process.
 
 Imports `_core.actors`, `_core.calls`, `_core.client`, `_core.hub`, `_core.mesh`, `_core.net`,
@@ -12,21 +12,28 @@ Imports `_core.actors`, `_core.calls`, `_core.client`, `_core.hub`, `_core.mesh`
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from ... import config
 from ..._arguments import whole
 from ..._core.calls import waiting
-from ..._core.calls.callbacks import CallbackThread, callback_thread, continuation_thread
+from ..._core.calls.callbacks import (
+    CallbackThread,
+    callback_thread,
+    called,
+    continuation_thread,
+)
 from ..._core.client import client
 from ..._core.mesh.host_mesh import HostMesh
 from ..._core.shape import Shape, Slice
 from .hub import Network
 from .root import HOME, LocalClient
 from .surroundings import surroundings
-from .turns import TurnLock, TurnQueue, Turns
+from .turns import Killed, Turns
+from .waits import TurnLock, TurnQueue
 
 _GRACE = 1.0  # seconds, of the clock of the hosts, that actors get to clean up when the block ends
 
@@ -134,7 +141,7 @@ def local(hosts: int = 1, *, seed: int | None = None) -> Iterator[LocalHosts]:
     try:
         for thread in threads:
             _continue(turns, thread)
-        with surroundings(network):
+        with surroundings(network), config.configured(rdma_paths="messages"):
             running = client._client = LocalClient(network)
             try:
                 yield _hosts(network, names)
@@ -150,13 +157,16 @@ def local(hosts: int = 1, *, seed: int | None = None) -> Iterator[LocalHosts]:
 
 def _continue(turns: Turns, thread: CallbackThread) -> None:
     """Have what the engine goes on with take turns, too."""
-    queue = TurnQueue(turns)
-    jobs: Any = queue  # in the place of a `SimpleQueue`
-    thread._jobs = jobs
+    queue: Any = TurnQueue(turns)  # in the place of a `SimpleQueue`
+    thread._jobs = queue
+
+    def unless_killed(job: Callable[[], object]) -> None:
+        with suppress(Killed):
+            job()
 
     def run() -> None:
         while True:
-            queue.get()()
+            called(partial(unless_killed, queue.get()))
 
     turns.thread(queue, run, name=thread.name).start()
 

@@ -16,7 +16,7 @@ from ..._core.actors.sync_cell import SyncCell
 from ..._core.hub.message_hub import MessageHub
 from ..._core.supervision.failure import Failure
 from .hub import LocalHub
-from .turns import Killed, Turn, TurnQueue, Turns, my_turn
+from .turns import Killed, Turn, Turns, my_turn
 
 _LOOK = 0.001  # seconds between two looks at what is outside
 
@@ -58,12 +58,6 @@ def _alive(cell: Any) -> bool:
 
 class LocalSyncCell(SyncCell):
     """Ends without a word with a proc that is killed."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        hub: Any = self.hub
-        arrivals: Any = TurnQueue(hub.network.turns)
-        self._arrivals = arrivals
 
     def end(self, failure: Failure) -> None:
         if _alive(self):

@@ -16,7 +16,8 @@ from ..._core.net.poller import Timer
 from ..._core.supervision.failure import Failure, host_lost
 from ..._core.wire.address import ProcAddress
 from .links import LocalLink, Unlent
-from .turns import Lane, TurnCondition, Turns, my_turn
+from .turns import Lane, Turns, my_turn
+from .waits import TurnCondition, TurnQueue
 
 _FIRST_PID = 2**22 + 1  # no process of Linux has it
 
@@ -161,6 +162,9 @@ class LocalPoller:
         else:
             self.call_soon(callback)
 
+    def now(self) -> float:
+        return self._turns.now
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         return self._turns.at(self._lane, self._turns.now + seconds, callback)
 
@@ -195,10 +199,13 @@ class LocalHub(MessageHub):
         root: The client that it belongs to.
     """
 
+    in_process = True
+
     def __init__(
         self, network: Network, address: ProcAddress, root: ProcAddress, local_host: str = ""
     ) -> None:
         self.network = network
+        self.queue = partial(TurnQueue, network.turns)
         self.alive = True
         super().__init__(address, root)
         self.hosts = network.hosts

@@ -1,7 +1,8 @@
 """A pid, signals, an end, and time that passes: what code of a proc has of its process.
 
 While `local` is active, some functions of `os`, `signal`, `time` and `asyncio` do to a proc what
-they do to a process: in threads that take turns, and with the pid of a proc.
+they do to a process: in threads that take turns, and with the pid of a proc. Such threads give up
+their turn where they wait for an event, a condition or a future of `concurrent.futures`.
 """
 
 from __future__ import annotations
@@ -9,16 +10,18 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 from unittest.mock import patch
 
 from ... import config
 from .cells import LocalLoop
 from .hub import LocalHub, Network
-from .turns import Killed, my_turn
+from .turns import Killed, my_turn, without_turn
+from .waits import TurnLock
 
 # What does nothing to a proc: Ctrl-C is for the client.
 _IGNORED = (0, signal.SIGINT, signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH)
@@ -36,6 +39,7 @@ def surroundings(network: Network) -> Iterator[None]:
         signal.raise_signal,
     )
     real_sleep, real_loop = time.sleep, asyncio.new_event_loop
+    real_start = threading.Thread.start
 
     def getpid() -> int:
         proc = own_proc()
@@ -70,6 +74,13 @@ def surroundings(network: Network) -> Iterator[None]:
     def new_event_loop() -> asyncio.AbstractEventLoop:
         return real_loop() if my_turn() is None else LocalLoop()
 
+    def waiter() -> Any:
+        return threading.Lock() if my_turn() is None else TurnLock(turns)
+
+    def start(thread: threading.Thread) -> None:
+        with without_turn():  # it waits for an event, which must not let others come to their turn
+            real_start(thread)
+
     with ExitStack() as replaced:
         for owner, name, function in (
             (os, "getpid", getpid),
@@ -79,6 +90,8 @@ def surroundings(network: Network) -> Iterator[None]:
             (time, "sleep", sleep),
             (asyncio, "new_event_loop", new_event_loop),
             (asyncio.events, "new_event_loop", new_event_loop),  # what `asyncio.run` calls
+            (threading, "_allocate_lock", waiter),  # what `Condition.wait` waits at
+            (threading.Thread, "start", start),
         ):
             replaced.enter_context(patch.object(owner, name, function))
         yield

@@ -20,12 +20,13 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from queue import Empty
 from typing import Any
 
 from ..._core.net.poller import Timer, guarded
+from .own_random import OwnRandom
 
 Job = Callable[[], object]
 # seconds that a thread gets which does not wait for the engine, but for something else
@@ -46,6 +47,16 @@ def my_turn() -> Turn | None:
     """The turn of the calling thread, if it takes turns."""
     turn: Turn | None = getattr(_here, "turn", None)
     return turn
+
+
+@contextmanager
+def without_turn() -> Iterator[None]:
+    """Let the calling thread keep its turn, wherever it waits."""
+    turn, _here.turn = my_turn(), None
+    try:
+        yield
+    finally:
+        _here.turn = turn
 
 
 class Lane:
@@ -130,6 +141,7 @@ class Turns:
         self._outside = 0  # jobs of such threads that are waited for
         self._rings = 0  # since the thread of the program ran last
         self._closed = False
+        self.random = OwnRandom(self)
         self._thread = threading.Thread(target=self._run, name="monarch-turns", daemon=True)
 
     @property
@@ -158,6 +170,7 @@ class Turns:
             self._closed = True
             self._changed.notify_all()
         self._thread.join()
+        self.random.belongs_to(self)
         _here.turn = None
 
     # threads
@@ -183,6 +196,7 @@ class Turns:
         _here.turn = turn
         turn.thread = threading.current_thread()
         turn.gate.acquire()
+        self.random.belongs_to(turn.owner)
 
     def leave(self, turn: Turn) -> None:
         """The thread has ended."""
@@ -216,6 +230,7 @@ class Turns:
                 raise RuntimeError(self._why_stuck())
             if timer is not None:
                 timer.cancel()
+            self.random.belongs_to(turn.owner)
         if turn.killed:
             raise Killed
 
@@ -375,107 +390,3 @@ class _Thread(threading.Thread):
             pass
         finally:
             self._turn.turns.leave(self._turn)
-
-
-class TurnLock:
-    """The lock that `calls.waiting.block` waits at.
-
-    The waiting thread takes it, and the thread with the result releases it.
-    """
-
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
-        self._taken = False
-        self._sleeper: Turn | None = None
-        self._real = threading.Lock()  # for threads without turns
-
-    def acquire(self, timeout: float = -1) -> bool:
-        if not self._taken:
-            self._taken = True
-            self._real.acquire()
-            return True
-        turn = self._sleeper = my_turn()
-        if turn is None:
-            return self._wait_beside(timeout)
-        end = None if timeout < 0 else self._turns.now + timeout
-        while self._taken:
-            if end is not None and self._turns.now >= end:
-                return False
-            self._turns.pause(turn, end)
-        return True
-
-    def _wait_beside(self, timeout: float) -> bool:
-        self._turns.beside(1)
-        try:
-            return self._real.acquire(timeout=timeout)
-        finally:
-            self._turns.beside(-1)
-
-    def release(self) -> None:
-        self._taken = False
-        self._real.release()
-        if self._sleeper is not None:
-            self._turns.wake(self._sleeper)
-
-
-class TurnCondition(threading.Condition):
-    """A condition whose waits give up the turn.
-
-    Args:
-        turns: The schedule.
-        lock: As of any condition.
-    """
-
-    def __init__(self, turns: Turns, lock: Any) -> None:
-        super().__init__(lock)
-        self._turns = turns
-        self._sleepers: list[Turn] = []
-
-    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
-        """Wait until it is true, or the time is up; return whether it is true."""
-        turn = my_turn()
-        if turn is None:
-            return super().wait_for(predicate, timeout)
-        end = None if timeout is None else self._turns.now + timeout
-        while not (true := predicate()) and (end is None or self._turns.now < end):
-            self._sleepers.append(turn)
-            self.release()
-            try:
-                self._turns.pause(turn, end)
-            finally:
-                self.acquire()
-        return true
-
-    def notify_all(self) -> None:
-        """Wake all that wait."""
-        super().notify_all()
-        sleepers, self._sleepers = self._sleepers, []
-        for turn in sleepers:
-            self._turns.wake(turn)
-
-
-class TurnQueue:
-    """As `queue.SimpleQueue`, for one reader."""
-
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
-        self._items: deque[Any] = deque()
-        self._reader: Turn | None = None
-
-    def put(self, item: Any) -> None:
-        self._items.append(item)
-        if self._reader is not None:
-            self._turns.wake(self._reader)
-
-    def get(self) -> Any:
-        turn = self._reader = my_turn()
-        assert turn is not None
-        while not self._items:
-            self._turns.pause(turn)
-        return self._items.popleft()
-
-    def get_nowait(self) -> Any:
-        try:
-            return self._items.popleft()
-        except IndexError:
-            raise Empty from None
