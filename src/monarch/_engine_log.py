@@ -18,7 +18,7 @@ from typing import Any
 
 from . import config
 from ._lazy import note
-from ._ours import APPEND, HERE, Folder, place
+from ._ours import APPEND, HERE, Folder, place, say
 from ._rotating_file import RotatingFile
 
 FOLDER = os.path.join(HERE, "engine")
@@ -57,8 +57,8 @@ def write_to_file(process: str, program: str) -> None:
 
     suffix = config.value("monarch_log_suffix")
     name = f"{_as_file_name(f'{process}_{os.getpid()}{suffix}')}.log"
-    tell = {} if process == "client" else {"tell": None}  # one process says where files go
-    folder = partial(place, "engine", _as_file_name(program), **tell)
+    tell = say if process == "client" else None  # one process says where files go
+    folder = partial(place, "engine", _as_file_name(program), tell=tell)
     try:
         handler = logging.StreamHandler(RotatingFile(folder, name, _MOST_BYTES, _MOST_FILES))
     except OSError as error:  # the program goes on without

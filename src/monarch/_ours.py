@@ -253,7 +253,8 @@ def resolved(path: StrPath) -> str:
 _said: set[str] = set()
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Print a line to stderr, once in a process."""
     if text not in _said:
         _said.add(text)
         with suppress(OSError, ValueError):  # it is closed
@@ -264,7 +265,7 @@ def choose(
     path: StrPath,
     *parts: str,
     root: StrPath = "",
-    tell: Callable[[str], object] | None = _say,
+    tell: Callable[[str], object] | None = say,
 ) -> tuple[str, str]:
     """Find a place for files: a folder, or one in the user's state folder where it is not ours.
 
@@ -290,7 +291,7 @@ def choose(
     return path, root
 
 
-def place(*parts: str, make: bool = True, tell: Callable[[str], object] | None = _say) -> Folder:
+def place(*parts: str, make: bool = True, tell: Callable[[str], object] | None = say) -> Folder:
     """Open a folder below `.monarch`, or in the user's state folder where that is not ours.
 
     For arguments and errors see `choose` and `opened`.
