@@ -141,6 +141,7 @@ def _on_processes(item: pytest.Item) -> bool:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     choice.mark(items, lambda item: _on_processes(item) or _tier(item) == "browser")
+    choice.in_thirds(config, items)
     if config.option.shuffle:
         shuffle.shuffle(config.option.shuffle, items)
     elif hasattr(config, "workerinput"):

@@ -865,6 +865,11 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_trust.py::test_a_recorded_session_cannot_be_played_again",
                 "tests/faults/test_trust.py::test_somebody_in_between_who_passes_the_proofs_on_is_found_out",
             ),
+            "the network: to read or set what ranks tell each other as they meet": (
+                "tests/faults/test_torch_stores.py::test_from_another_host_nobody_reads_where_ranks_of_a_mesh_meet",
+                "tests/faults/test_torch_stores.py::test_a_world_of_an_elastic_group_opens_no_store",
+                "tests/faults/test_torch_stores.py::test_a_script_on_one_host_meets_on_the_loopback_interface_alone",
+            ),
             "the network: to use up memory, descriptors or the log by knocking": (
                 "tests/faults/test_trust.py::test_two_thousand_who_say_nothing_keep_nobody_out",
                 "tests/faults/test_trust.py::test_a_listener_that_runs_out_of_descriptors_goes_on_when_there_are_some",
@@ -874,6 +879,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             ),
             "a peer that is let in, and broken: to crash a process with bytes that are no message": (
                 "tests/fuzz/test_parsers.py::test_no_bytes_do_what_none_may_do",
+                "tests/fuzz/test_live.py::test_no_bytes_of_a_peer_that_is_in_end_a_process_or_keep_it_from_others",
             ),
             "who can reach a port of the debugger: to run code in a process": (
                 "tests/faults/test_debugger_faults.py::test_a_port_is_open_only_where_asked_for_and_takes_nobody_without_the_token",
@@ -886,6 +892,19 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/procs/test_debug_adapter_attacks.py::test_an_editor_without_the_token_is_told_and_attaches_to_nothing",
                 "tests/procs/test_debug_adapter_attacks.py::test_a_page_in_a_browser_reaches_no_rank",
             ),
+            "other users of the machine: to read a link to the admin interface in the command line": (
+                "tests/faults/test_admin_strangers.py::test_a_link_in_the_command_line_of_a_browser_is_of_no_use_to_others",
+                "tests/pure/test_admin_security.py::test_a_link_of_a_command_line_lets_in_its_user_alone",
+                "tests/procs/test_tui_faults.py::test_a_link_is_read_from_the_environment_alone",
+            ),
+            "other users of the machine: to shut the owner out of a port": (
+                "tests/faults/test_admin_strangers.py::test_who_comes_again_and_again_does_not_shut_the_owner_out_of_the_helper",
+                "tests/faults/test_admin_strangers.py::test_others_leave_room_for_the_owner_at_a_shared_socket",
+                "tests/faults/test_admin_strangers.py::test_who_comes_later_does_not_push_the_owner_out_of_the_gateway",
+                "tests/faults/test_admin_strangers.py::test_who_holds_connections_does_not_shut_the_owner_out_of_the_metrics",
+                "tests/faults/test_admin_strangers.py::test_who_holds_connections_does_not_shut_the_owner_out_of_the_debugger",
+                "tests/faults/test_admin_strangers.py::test_who_holds_connections_does_not_use_up_a_forwarded_port",
+            ),
             "who can reach the admin interface, a page in a user's browser among them: to read what a program does, or to stop it": (
                 "tests/pure/test_admin_security.py::test_no_route_answers_without_a_token",
                 "tests/pure/test_admin_security.py::test_a_page_of_another_site_does_nothing",
@@ -893,6 +912,12 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             ),
             "who can reach the admin interface, a page in a user's browser among them: to fill the terminal": (
                 "tests/faults/test_admin_junk.py::test_junk_is_refused_and_counted_in_few_lines",
+            ),
+            "who may ask the admin interface in SQL, or send it rows: to read or write files by a query": (
+                "tests/pure/test_telemetry_sql.py::test_what_does_not_read_tables_is_refused_in_one_line",
+                "tests/pure/test_admin_arrow.py::test_a_small_stream_that_unpacks_to_too_much_is_not_unpacked",
+                "tests/pure/test_admin_arrow.py::test_the_size_of_what_a_stream_unpacks_to_is_known_before",
+                "tests/faults/test_admin_child.py::test_what_needs_more_memory_than_a_child_has_is_refused_and_ends_the_child",
             ),
             "who names hosts, meshes or interpreters for a user, as in a hostfile: to have ssh": (
                 "tests/pure/test_job_refusals.py::test_what_a_shell_on_the_way_would_run_is_no_host",
@@ -905,11 +930,49 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_trust.py::test_a_secret_file_is_for_its_owner_only_and_never_written_over",
             ),
         },
+        "Pages in a browser": {
+            "the admin interface, `monarch dashboard`, `monarch demo`: to have the browser send": (
+                "tests/browser/test_dashboard_session.py::test_a_server_at_another_port_gets_no_session_and_can_do_nothing",
+                "tests/pure/test_admin_security.py::test_a_link_is_exchanged_once_for_a_session_that_is_no_cookie",
+            ),
+            "the admin interface, `monarch dashboard`, `monarch demo`: to act without an answer": (
+                "tests/browser/test_dashboard_session.py::test_a_server_at_another_port_gets_no_session_and_can_do_nothing",
+                "tests/pure/test_admin_security.py::test_a_page_of_another_site_does_nothing",
+            ),
+            "the admin interface, `monarch dashboard`, `monarch demo`: to come under a name of its own": (
+                "tests/pure/test_admin_security.py::test_no_route_answers_under_the_name_of_a_stranger",
+            ),
+            "the admin interface, `monarch dashboard`, `monarch demo`: to frame the pages": (
+                "tests/browser/test_dashboard_session.py::test_a_server_at_another_port_gets_no_session_and_can_do_nothing",
+            ),
+            "the admin interface, `monarch dashboard`, `monarch demo`: to have the dashboard run": (
+                "tests/browser/test_dashboard.py::test_what_ranks_print_is_text_whatever_it_is",
+                "tests/browser/test_dashboard.py::test_the_policy_of_the_pages_lets_nothing_inline_run",
+            ),
+            "`monarch metrics --serve`: to read metrics": (
+                "tests/browser/test_pages_at_ports.py::test_a_page_reads_no_metrics",
+            ),
+            "editors' ports: to have the debugger evaluate": (
+                "tests/procs/test_debug_adapter_attacks.py::test_a_page_in_a_browser_reaches_no_rank",
+            ),
+            "`MONARCH_DEBUG_SERVER_PORT`: to say the token": (
+                "tests/browser/test_pages_at_ports.py::test_a_page_says_the_token_of_the_debugger_too_late",
+            ),
+            "the port of a host: to say in its body": (
+                "tests/browser/test_pages_at_ports.py::test_a_page_gets_nothing_through_the_gateway_of_a_host",
+                "tests/faults/test_trust.py::test_garbage_lets_nobody_in",
+            ),
+            "**Extensions** of the browser": "is not defended",
+            "**What another user's server has left in the browser**": "is not defended",
+            "**Pages of one origin**": "is not defended",
+            "**That something listens**": "is not defended",
+        },
         "What is not": {
             "**Root**": "is not defended",
             "**One's own user.**": "is not defended",
             "**Whoever has the secret, or a certificate of the CA.**": "is not defended",
             "**Actors among each other.**": "is not defended",
+            "**What torch opens itself.**": "is not defended",
             "**Use of the machine.**": (
                 "tests/faults/test_socket_folders.py::test_the_folder_of_sockets_goes_with_the_program",
             ),
@@ -929,6 +992,12 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "`tests/faults/test_foreign_folders.py`": (
                 "tests/faults/test_foreign_folders.py::test_links_of_others_lead_to_no_file_of_ours",
                 "tests/api/test_files.py::test_files_are_reached_by_their_paths_only_where_there_is_a_reason",
+            ),
+            "`tests/faults/test_admin_strangers.py`": (
+                "tests/faults/test_admin_strangers.py::test_a_link_in_the_command_line_of_a_browser_is_of_no_use_to_others",
+            ),
+            "`tests/browser/test_dashboard_session.py`, `tests/browser/test_pages_at_ports.py`": (
+                "tests/browser/test_dashboard_session.py::test_a_server_at_another_port_gets_no_session_and_can_do_nothing",
             ),
             "`tests/faults/test_floods_of_connections.py`": (
                 "tests/faults/test_floods_of_connections.py::test_heartbeats_and_calls_survive_a_flood_by_who_may_connect[garbage]",

@@ -36,7 +36,7 @@ REASONS = {
     "it reads what the kernel shows": [
         "_guards/surroundings.py", "_oom_killer.py", "_title.py", "mounts/table.py", "rdma/paths/process_vm.py",
         "stacks/dump.py", "telemetry/gpus.py", "telemetry/hosts.py", "_core/net/descriptors.py",
-        "_core/net/peer_credentials.py", "job/processes.py", "rdma/availability.py",
+        "job/processes.py", "rdma/availability.py",
     ],
     "it reads files of the package": [
         "admin/schemas.py", "config/_table.py", "dashboard/__init__.py", "demo/faults.py", "jupyter/rank_map.py",

@@ -62,7 +62,10 @@ LAYERS = {
     "monarch._core": 5,
     "monarch.supervision": 5,
     "monarch.trust": 5,
+    "monarch._polled_store": 0,
+    "monarch._kept_store": 4.5,  # stores of torch, for planes
     "monarch.rdma": 4.5,  # what other planes move data with
+    "monarch._listening": 4.5,  # who is at the other end of a connection
     "monarch.programs": 4.5,  # how other planes reach a running program
     "monarch.tensor_engine": 5,
     "monarch.spmd": 5.2,  # shows stacks

@@ -15,12 +15,14 @@ import pytest
 
 from helpers.demo import Demo, demo
 from helpers.waiting import wait_until
+from monarch import config
 from monarch._proc_stat import SYSTEM_TICKS, USER_TICKS, stat_of
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 pytest.importorskip("duckdb")
 pytest.importorskip("arro3.core")
+child = pytest.importorskip("monarch.admin.child")
 
 QUESTION = {"sql": "SELECT count(*) AS n FROM procs WHERE mesh = 'trainers'"}
 ENDLESS = "SELECT count(*) FROM range(10_000_000) a, range(10_000_000) b WHERE (a.range * b.range) % 7 = 3"
@@ -88,6 +90,13 @@ def test_a_question_for_which_nobody_waits_any_more_ends_with_its_child(program:
         wait_until_it_computes(child)
         connection.close()
         wait_until(lambda: child not in program.computing, what="the end of the child")
+
+
+def test_what_needs_more_memory_than_a_child_has_is_refused_and_ends_the_child() -> None:
+    children = child._Children((config.exported(), None, None))
+    with pytest.raises(MemoryError, match="this needs more than 2 GiB of memory: ask for less"):
+        children.ask(bytes, (child.MEMORY + 1,), None)
+    assert not children._idle
 
 
 def test_a_child_ends_with_the_helper(program: Demo) -> None:

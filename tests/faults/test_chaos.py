@@ -32,18 +32,18 @@ def run_chaos(folder: Path, *arguments: str) -> None:
 def test_random_faults_in_a_tree_have_exactly_their_consequences(
     tmp_path: Path,
 ) -> None:
-    run_chaos(tmp_path, "--minutes", shortened("0.5", "0.25"))
+    run_chaos(tmp_path, "--minutes", shortened("0.5", "0.15"))
 
 
 def test_trees_that_several_client_threads_use_do_not_disturb_each_other(tmp_path: Path) -> None:
     run_chaos(
-        tmp_path, "--minutes", shortened("0.3", "0.2"), "--threads", "3", "--operations", "80"
+        tmp_path, "--minutes", shortened("0.3", "0.1"), "--threads", "3", "--operations", "80"
     )
 
 
 def test_what_chaos_does_follows_from_its_seed_alone(tmp_path: Path) -> None:
     logs = []
     for folder in (tmp_path / "first", tmp_path / "second"):
-        run_chaos(folder, "--seed", "5", "--rounds", "2", "--operations", "60")
+        run_chaos(folder, "--seed", "5", "--rounds", "2", "--operations", "30")
         logs.append([(folder / f"r{number}t0.log").read_text() for number in range(2)])
     assert logs[0] == logs[1]

@@ -136,7 +136,7 @@ class Regression:
 @pytest.fixture(scope="module")
 def undisturbed() -> list[float]:
     """The loss before each step, in one process."""
-    alone = World(WorldPlace(1, 0, 1, "", 0, True), Mock())
+    alone = World(WorldPlace(1, 0, 1, Mock(), True), Mock())
     trainer = Regression()
     losses = []
     for step in range(STEPS):

@@ -115,7 +115,7 @@ class Sharded:
 @pytest.fixture(scope="module")
 def undisturbed() -> list[float]:
     """The loss before each step, in one process."""
-    alone = World(WorldPlace(1, 0, 1, "", 0, True), Mock())
+    alone = World(WorldPlace(1, 0, 1, Mock(), True), Mock())
     trainer = Sharded()
     model, optimizer = trainer.make()
     losses = []

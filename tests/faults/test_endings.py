@@ -10,25 +10,45 @@ import pytest
 from endings.cases import WAYS, Case, draw
 from endings.sandbox import why_not
 from endings.verdict import violations
+from helpers.ahead import Ahead, run_ahead
 
-pytestmark = pytest.mark.skipif(bool(why_not()), reason=f"no sandbox: {why_not()}")
+pytestmark = [
+    pytest.mark.skipif(bool(why_not()), reason=f"no sandbox: {why_not()}"),
+    pytest.mark.timeout(600),  # that of all programs, for the first test
+]
 SEED = random.randrange(2**32)
 STOPPED = [name for name, way in WAYS.items() if ("agent", signal.SIGSTOP) in way.signals]
 
 
+@pytest.fixture(scope="module")
+def ended(request: pytest.FixtureRequest) -> Ahead[list[str]]:
+    return run_ahead(
+        request,
+        {
+            "test_a_random_ending_leaves_nothing_and_has_its_own_status": lambda number: violations(
+                draw(SEED, number)
+            ),
+            "test_a_script_may_end_while_the_first_call_of_a_daemon_starts": (
+                lambda moment, threads: violations(Case("end", moment, threads))
+            ),
+        },
+    )
+
+
 @pytest.mark.parametrize("number", range(12))
-def test_a_random_ending_leaves_nothing_and_has_its_own_status(number: int) -> None:
-    case = draw(SEED, number)
-    found = violations(case)
-    assert not found, "\n".join([f"seed {SEED}, number {number}: {case}", *found])
+def test_a_random_ending_leaves_nothing_and_has_its_own_status(
+    number: int, ended: Ahead[list[str]], request: pytest.FixtureRequest
+) -> None:
+    found = ended[request.node.nodeid].result()
+    assert not found, "\n".join([f"seed {SEED}, number {number}: {draw(SEED, number)}", *found])
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("moment", [0.0, 0.003, 0.01, 0.03, 0.1])
 def test_a_script_may_end_while_the_first_call_of_a_daemon_starts(
-    moment: float, threads: int
+    moment: float, threads: int, ended: Ahead[list[str]], request: pytest.FixtureRequest
 ) -> None:
-    assert violations(Case("end", moment, threads)) == []
+    assert ended[request.node.nodeid].result() == []
 
 
 @pytest.mark.parametrize("name", STOPPED)

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.scripts import run_script
+from helpers.ahead import Ahead, run_ahead
+from helpers.scripts import ScriptResult, run_script
 
 PREAMBLE = """
 import asyncio, atexit, ctypes, io, os, select, signal, subprocess, sys, threading, time
@@ -108,13 +109,20 @@ OBJECTIONS = {
 }
 
 
+@pytest.fixture(scope="module")
+def faulty(request: pytest.FixtureRequest) -> Ahead[ScriptResult]:
+    test = "test_an_unhandled_fault_ends_a_program_with_status_1_and_one_report_though_it"
+    return run_ahead(request, {test: lambda program: run_script(PREAMBLE + program + "\n")})
+
+
+@pytest.mark.timeout(600)  # that of all programs, for the first of them
 @pytest.mark.parametrize(
     "program", [*WAITS.values(), *OBJECTIONS.values()], ids=[*WAITS, *OBJECTIONS]
 )
 def test_an_unhandled_fault_ends_a_program_with_status_1_and_one_report_though_it(
-    program: str,
+    program: str, faulty: Ahead[ScriptResult], request: pytest.FixtureRequest
 ) -> None:
-    result = run_script(PREAMBLE + program + "\n")
+    result = faulty[request.node.nodeid].result()
     assert result.exit_code == 1, str(result)
     for word in (
         "<root>",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from helpers.ahead import Ahead, run_ahead
 from helpers.scripts import ScriptResult, run_script
 
 if TYPE_CHECKING:
@@ -192,16 +193,32 @@ def check(result: ScriptResult, ending: Ending, cleaned: Path, actors: int) -> N
     assert (result.stderr.splitlines() or [""])[-1] == ending.last_line, str(result)
 
 
+@pytest.fixture(scope="module")
+def ended(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Ahead[tuple[ScriptResult, Path]]:
+    folder = tmp_path_factory.mktemp("ended")
+
+    def run_one(situation: str, how: str) -> tuple[ScriptResult, Path]:
+        cleaned = folder / f"{situation} {how}"
+        return run(SITUATIONS[situation], ENDINGS[how], cleaned), cleaned
+
+    test = "test_a_program_ends_with_its_own_status_and_leaves_nothing"
+    return run_ahead(request, {test: run_one})
+
+
+@pytest.mark.timeout(600)  # that of all programs, for the first of them
 @pytest.mark.parametrize(
     ("situation", "how"), MATRIX, ids=[f"{name}: {how}" for name, how in MATRIX]
 )
 def test_a_program_ends_with_its_own_status_and_leaves_nothing(
-    situation: str, how: str, tmp_path: Path
+    situation: str,
+    how: str,
+    ended: Ahead[tuple[ScriptResult, Path]],
+    request: pytest.FixtureRequest,
 ) -> None:
-    cleaned = tmp_path / "cleaned"
-    ending = ENDINGS[how]
-    result = run(SITUATIONS[situation], ending, cleaned)
-    check(result, ending, cleaned, SITUATIONS[situation].actors)
+    result, cleaned = ended[request.node.nodeid].result()
+    check(result, ENDINGS[how], cleaned, SITUATIONS[situation].actors)
 
 
 @pytest.mark.parametrize("how", ["end", "ctrl-c"])

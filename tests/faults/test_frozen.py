@@ -344,7 +344,7 @@ def test_holding_the_interpreter_lock_for_long_kills_nobody() -> None:
 
 @pytest.mark.timeout(180)
 def test_holding_the_interpreter_lock_for_longer_than_the_usual_limit_kills_nobody() -> None:
-    run(HOLD.format(timeout="10s", seconds=shortened(60, 15)), timeout=150)
+    run(HOLD.format(timeout=shortened("10s", "2s"), seconds=shortened(60, 7)), timeout=150)
 
 
 def test_holding_the_interpreter_lock_again_and_again_kills_nobody() -> None:

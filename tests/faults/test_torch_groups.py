@@ -26,6 +26,7 @@ import torch.distributed.distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
 from monarch import inspect, remote
+from monarch._polled_store import PolledStore
 from monarch.actor import (
     Actor,
     ActorError,
@@ -37,7 +38,7 @@ from monarch.actor import (
     endpoint,
 )
 from monarch.supervision import AllForOne, OneForOne
-from monarch.tensor_engine import rendezvous, spawn_tensor_engine
+from monarch.tensor_engine import spawn_tensor_engine
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -60,7 +61,7 @@ class Member(Actor):
         self.group: Any = None
         if current_rank().rank != victim:
             return
-        store: Any = rendezvous._Store
+        store: Any = PolledStore
         call, count = getattr(store, method), 0
 
         def counted(*args: Any) -> Any:
@@ -145,12 +146,16 @@ def test_each_attempt_may_come_from_another_thread(spawn: Spawn) -> None:
         assert until_it_works(attempt)[0] == [RANKS] * RANKS
 
 
-@pytest.mark.parametrize("victim", range(RANKS))
+# at a call of the store: before its address is known; after it; where only connections are missing
+MOMENTS = [("set", 1), ("get", 1), ("get", RANKS)]
+
+
 @pytest.mark.parametrize(
-    ("method", "at"),
-    # before its address is known; after it; where only its connections are missing
-    [("set", 1), ("get", 1), ("get", RANKS)],
-    ids=["unknown", "known", "connecting"],
+    ("victim", "method", "at"),
+    shortened(
+        [(victim, *moment) for moment in MOMENTS for victim in range(RANKS)],
+        [(0, *MOMENTS[0]), (1, *MOMENTS[1]), (2, *MOMENTS[2]), (0, *MOMENTS[2])],
+    ),
 )
 def test_the_others_do_not_wait_for_one_that_dies_as_they_connect(
     spawn: Spawn, faults: Faults, victim: int, method: str, at: int

@@ -6,6 +6,8 @@ exception other than the one that the parser promises, an error logged as intern
 in, memory claimed without bounds, another result where the same bytes come in other pieces.
 `targets` has all of them.
 
+Those of `live` are real processes, which must live on, and answer others.
+
 CI gives each target the same few hundred inputs (`test_parsers`), within a minute for all. At a
 desk::
 

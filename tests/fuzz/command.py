@@ -6,6 +6,7 @@ import argparse
 import random
 import time
 
+from . import live
 from .inputs import FuzzFailure, once, run_clever, run_plain
 from .targets import TARGETS, doors
 
@@ -14,7 +15,8 @@ _PLAIN, _CLEVER = 4000, 300  # inputs of a target per round, over its weight
 
 def main(arguments: list[str] | None = None) -> int:
     given = _parse(arguments)
-    targets = [target for target in TARGETS if given.target in (None, target.name)]
+    every = [*TARGETS, *(live.targets() if given.target in (None, *live.NAMES) else [])]
+    targets = [target for target in every if given.target in (None, target.name)]
     try:
         if given.again is not None:
             for target in targets:
@@ -32,6 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     finally:
         doors.close()
+        live.live.close()
     print(f"{rounds} rounds over {', '.join(target.name for target in targets)}: nothing found")
     return 0
 
@@ -45,7 +48,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         "--seed", type=int, default=random.randrange(2**32), help="the inputs follow from it"
     )
     parser.add_argument(
-        "--target", choices=[target.name for target in TARGETS], help="default: all"
+        "--target", choices=[*(target.name for target in TARGETS), *live.NAMES], help="default: all"
     )
     parser.add_argument("--again", metavar="HEX", help="one input, that was printed")
     return parser.parse_args(arguments)

@@ -4,18 +4,42 @@ A *process test* starts processes, or waits for some: it has the mark `process`,
 on it. One that `tests/promises.py` names has the mark `promise` as well. `addopts` of
 pyproject.toml leaves out the other process tests, and those that take long. `--all` runs everything;
 so does naming files, folders or tests, as who asks for a test wants to see it run.
+
+Of what mostly proves other programs again, `--rest` runs one third, where CI_THIRD says which.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import groupby
 
 import pytest
 
+from helpers.effort import THIRD, third_of
 from promises import TESTS, is_promised
 
 BY_DEFAULT = "promise or not (process or slow)"
 """As in `addopts`."""
+IN_THIRDS = frozenset(
+    f"test_{name}.py"
+    for name in (
+        "debugger_notebook",
+        "jupyter",
+        "jupyterlab",
+        "kubernetes_forward",
+        "kubernetes_job",
+        "logs_notebook",
+        "marimo",
+        "notebook",
+        "notebook_interrupt",
+        "ray_control",
+        "ray_job",
+        "skypilot_job",
+        "slurm_job",
+        "ssh_job",
+    )
+)
+"""Files about Slurm, ssh, Ray, Kubernetes' stand-in and notebooks."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -56,3 +80,15 @@ def mark(items: list[pytest.Item], is_process_test: Callable[[pytest.Item], bool
         if item.nodeid in TESTS or (is_promised(item.nodeid) and function not in begun):
             item.add_marker("promise")
         begun.add(function)
+
+
+def in_thirds(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out two thirds of what is done in thirds."""
+    if not config.option.rest or THIRD is None:
+        return
+    kept: list[pytest.Item] = []
+    for path, of_file in groupby(items, key=lambda item: item.path):
+        some = [*of_file]
+        kept += third_of(some) if path.name in IN_THIRDS else some
+    config.hook.pytest_deselected(items=[*set(items).difference(kept)])
+    items[:] = kept

@@ -272,9 +272,9 @@ def test_tls_is_spoken_where_other_machines_reach_it(
         assert access["url"] == f"https://localhost:{port}"
         trusting = ssl.create_default_context(cadata=issuer.pem)
         connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=trusting)
-        connection.request("GET", access["link"].removeprefix(access["url"]))
-        answer = connection.getresponse()
-        assert answer.status == 200 and "; Secure" in answer.headers["Set-Cookie"]
+        connection.request("POST", access["link"].removeprefix(access["url"]))
+        with connection.getresponse() as answer:
+            assert answer.status == 200 and json.load(answer)["role"] == "view"
         connection.close()
         plain = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         plain.request("GET", "/v1/root")

@@ -13,6 +13,7 @@ import pytest
 from helpers.admin import Asker
 from helpers.terminals import killed_after, running
 from helpers.waiting import wait_until
+from monarch.admin.guard import SESSION
 
 if TYPE_CHECKING:
     from helpers.jobs import Home
@@ -114,7 +115,6 @@ DASHBOARD = (
     DESCRIBED
     + """
     import urllib.request
-    from http.cookiejar import CookieJar
     from monarch.job import TelemetryConfig
 
     if __name__ == "__main__":
@@ -123,11 +123,9 @@ DASHBOARD = (
         state = job.state(None)
         assert state.dashboard_url.startswith(f"{state.admin_url}/login?code=")
         assert port == 0 or state.admin_url == f"http://127.0.0.1:{port}"
-        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
-        browser.open(state.dashboard_url).close()
-        with browser.open(state.admin_url + "/") as page:
+        with urllib.request.urlopen(state.dashboard_url) as page:
             print("shown:", b'src="assets/app.js"' in page.read())
-        with browser.open(state.admin_url + "/assets/app.js") as script:
+        with urllib.request.urlopen(state.admin_url + "/assets/app.js") as script:
             print("script:", script.headers.get_content_type())
         job.kill()
     """
@@ -200,12 +198,10 @@ def test_the_command_serves_a_program_without_an_interface_until_that_ends(tmp_p
                 link = json.loads(command.stdout.readline())["link"]
             url, _, code = link.partition("/login?")
             browser = Asker(url)
-            with browser.open("GET", f"/login?{code}") as answer:
-                assert answer.status == 200
-                cookie = answer.headers["Set-Cookie"].partition(";")[0]
-            assert browser.raw("GET", f"/login?{code}")[0] == 401  # once
+            session = browser.post(f"/login?{code}")["session"]
+            assert browser.raw("POST", f"/login?{code}")[0] == 401  # once
             assert browser.raw("GET", "/v1/root")[0] == 401
-            assert browser.raw("GET", "/v1/root", headers={"Cookie": cookie})[0] == 200
+            assert browser.raw("GET", "/v1/root", headers={SESSION: session})[0] == 200
             assert program.end() == 0
             with killed_after(60, command):
                 assert command.wait() == 0

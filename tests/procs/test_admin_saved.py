@@ -20,6 +20,7 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("duckdb")  # here, as it starts threads
 pytest.importorskip("arro3.core")
 
+from monarch.admin.guard import SESSION
 from monarch.admin.keys import ACT, VIEW
 from monarch.admin.saved import SavedRun
 from monarch.errors import QueryError
@@ -30,12 +31,12 @@ COMMAND = [sys.executable, "-m", "monarch.tools", "dashboard", "--no-browser", "
 
 
 def enter(link: str) -> tuple[Asker, dict[str, str]]:
-    """As a browser does: by the link, and with the cookie from then on."""
+    """As a browser does: by the link, and with the session from then on."""
     url, _, code = link.partition("/login")
     asker = Asker(url)
-    with asker.open("GET", f"/login{code}") as answer:
+    with asker.open("POST", f"/login{code}") as answer:
         assert answer.status == 200
-        return asker, {"Cookie": str(answer.headers["Set-Cookie"]).partition(";")[0]}
+        return asker, {SESSION: json.load(answer)["session"]}
 
 
 def test_a_run_that_was_kept_is_looked_at_as_a_program_is(
@@ -96,10 +97,10 @@ def test_a_run_that_was_kept_is_looked_at_as_a_program_is(
         assert process.stdout is not None
         with killed_after(90, process):
             link = json.loads(process.stdout.readline() or "{}")["link"]
-        asker, cookie = enter(link)
+        asker, session = enter(link)
 
         def get(path: str) -> object:
-            status, body = asker.raw("GET", path, headers=cookie)
+            status, body = asker.raw("GET", path, headers=session)
             assert status == 200, body
             return json.loads(body)
 
@@ -129,7 +130,7 @@ def test_a_run_that_was_kept_is_looked_at_as_a_program_is(
         for path in ("/v1/waits", "/v1/meshes", "/v1/root", "/api/summary", "/api/dag"):
             assert get(path)
         sql = {"sql": "SELECT count(*) AS n FROM procs WHERE mesh = 'trainers'"}
-        status, body = asker.raw("POST", "/v1/query", sql, cookie)
+        status, body = asker.raw("POST", "/v1/query", sql, session)
         assert status == 200 and json.loads(body)["rows"] == [{"n": 16}]
         later = tmp_path / "later"  # another run, which takes the place of that one
         later.write_bytes(content)
@@ -142,7 +143,7 @@ def test_a_run_that_was_kept_is_looked_at_as_a_program_is(
         assert isinstance(now, dict) and counts.pop("metrics")
         assert {mesh["name"]: mesh["size"] for mesh in now["meshes"].values()} == counts
         for method, path in (("GET", "/v1/stacks"), ("POST", "/v1/meshes/trainers/stop")):
-            status, body = asker.raw(method, path, headers=cookie)
+            status, body = asker.raw(method, path, headers=session)
             assert (
                 status == 409
                 and "needs a program that runs" in json.loads(body)["error"]["message"]

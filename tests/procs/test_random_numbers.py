@@ -155,15 +155,15 @@ SEEDED = """
             os._exit(1)
 
     if __name__ == "__main__":
-        options = dict(per_host={"n": 2}, name="m", restart=OneForOne())
-        meshes = [this_host().spawn_procs(**options).spawn("draws", Draws) for _ in range(2)]
+        options = dict(name="m", restart=OneForOne())
+        meshes = [this_host().spawn_procs(per_host={"n": n}, **options).spawn("draws", Draws) for n in (1, 2)]
         drawn = [row for mesh in meshes for row in mesh.draw.call().get().values()]
         try:
             meshes[0].slice(n=0).end.call_one().get()
         except Exception:
             pass
         drawn.append(meshes[0].slice(n=0).draw.call_one().get())
-        drawn += meshes[1].of_a_child.call().get().values()
+        drawn.append(meshes[1].slice(n=1).of_a_child.call_one().get())
         print(drawn)
 """
 

@@ -75,6 +75,23 @@ TRAIN = """
 """
 
 
+MEET = """
+    import os
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    met = torch.ones(1)
+    dist.all_reduce(met)
+    if dist.get_rank() == 0:
+        with open("met", "w") as file:
+            file.write(str(met.item()))
+    dist.barrier()
+    dist.destroy_process_group()
+    os._exit(0)  # as above
+"""
+
+
 def launch(
     home: Home,
     launcher: str,
@@ -182,7 +199,7 @@ def test_rank_0_serves_the_store_which_outlives_its_script_and_shows_it_nothing(
 def test_a_training_that_the_script_starts_has_a_store_as_well(
     home: Home, options: tuple[str, ...]
 ) -> None:
-    (home.folder / "train.py").write_text(textwrap.dedent(TRAIN))
+    (home.folder / "train.py").write_text(textwrap.dedent(MEET))
     script = home.folder / "script.py"
     if options:
         script.write_text(f"#!/bin/sh\nexec {sys.executable} train.py\n")
@@ -195,7 +212,7 @@ def test_a_training_that_the_script_starts_has_a_store_as_well(
     home.monarch(
         "run", "--nproc-per-node=2", *options, "./script.py", env={"TMPDIR": str(home.folder)}
     )
-    assert (home.folder / "weights").exists()
+    assert (home.folder / "met").read_text() == "2.0"
 
 
 def test_the_whole_error_of_the_rank_that_failed_first_comes_last(home: Home) -> None:

@@ -5,7 +5,9 @@ no colours.
 from __future__ import annotations
 
 import json
+import os
 import re
+import socket
 import ssl
 import subprocess
 import sys
@@ -359,3 +361,23 @@ def test_why_there_is_no_tls_is_a_line(tmp_path: Path, capsys: pytest.CaptureFix
             ValueError, match=f"^{tmp_path / name} can't be read as certificates: [a-z ]+$"
         ):
             tls_of(tmp_path / name, None, None)
+
+
+def test_a_link_is_read_from_the_environment_alone(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        link = f"http://127.0.0.1:{server.getsockname()[1]}/login?code=x"
+
+        def start(*more: str, **env: str) -> subprocess.Popen[str]:
+            command = [sys.executable, "-m", "monarch.tools", "tui", "--diagnose", *more]
+            return subprocess.Popen(
+                command, cwd=tmp_path, env={**os.environ, **env}, stderr=subprocess.PIPE, text=True
+            )
+
+        with start("--addr", link) as shown, start(MONARCH_ADMIN_ADDR=link) as hidden:
+            with server.accept()[0] as connection:
+                assert connection.recv(1 << 16).startswith(b"POST /login?code=x HTTP/1.1\r\n")
+            assert "MONARCH_ADMIN_ADDR='" in shown.communicate()[1] and shown.returncode == 1
+            assert "MONARCH_ADMIN_ADDR" not in hidden.communicate()[1] and hidden.returncode == 1
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):  # only one has come
+            server.accept()

@@ -147,11 +147,14 @@ def test_workers_of_a_loader_read_files_with_objects_of_the_script() -> None:
     assert result.stdout == "[True, True, True, True]\n", str(result)
 
 
-@pytest.mark.skipif(
-    find_spec("datasets") is None, reason="Hugging Face's datasets is not installed"
-)
+DATASETS = find_spec("datasets")
+
+
+@pytest.mark.skipif(DATASETS is None, reason="Hugging Face's datasets is not installed")
 @pytest.mark.timeout(300)
 def test_datasets_of_hugging_face_map_in_processes_that_import_nothing_anew(tmp_path: Path) -> None:
+    assert DATASETS is not None
+    path = str(Path(str(DATASETS.origin)).parents[1])  # wherever that is
     result = run_script(
         """
         import os, sys
@@ -182,10 +185,10 @@ def test_datasets_of_hugging_face_map_in_processes_that_import_nothing_anew(tmp_
             print(squares == [x ** 2 + LENGTH for x in range(LENGTH)])
             print(len(pids), pid in pids, importers == {pid})
         """,
-        files={"heavy.py": "import os\\nimporter = os.getpid()\\n"},
-        env={"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"},
+        files={"heavy.py": "import os\nimporter = os.getpid()\n"},
+        env={"PYTHONPATH": path, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"},
         timeout=240,
     )
-    assert result.exit_code == 0, result
-    assert result.stdout.splitlines() == ["True", "2 False True"], result
-    assert result.left_behind == [], result
+    assert result.exit_code == 0, str(result)
+    assert result.stdout.splitlines() == ["True", "2 False True"], str(result)
+    assert result.left_behind == [], str(result)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import io
 import math
 import sys
 import time
@@ -11,12 +13,13 @@ from typing import Any
 import pytest
 
 from monarch.admin import arrow
+from monarch.admin.arrow_size import unpacked_size
 from monarch.telemetry.query import FoundRows
 from monarch.telemetry.tables import TABLES
 
 arro3 = pytest.importorskip("arro3.core")
 pytest.importorskip("arro3.io")
-pytest.importorskip("duckdb")
+duckdb = pytest.importorskip("duckdb")
 helper = pytest.importorskip("monarch.admin.helper", exc_type=ImportError)
 
 
@@ -51,6 +54,38 @@ def test_a_stream_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(arrow, "MOST_BODY", 1)
     with pytest.raises(ValueError, match="at most"):
         arrow.decode(arrow.encode(table(1)))
+
+
+def streams(values: Any) -> dict[str | None, bytes]:
+    """The stream of a table with these values, in each way to compress it."""
+    found = {}
+    for how in (None, "lz4", "zstd"):
+        written = io.BytesIO()
+        importlib.import_module("arro3.io").write_ipc_stream(values, written, compression=how)
+        found[how] = written.getvalue()
+    return found
+
+
+@pytest.mark.parametrize("how", ["lz4", "zstd"])
+def test_a_small_stream_that_unpacks_to_too_much_is_not_unpacked(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    text = arro3.Array(["x" * (65 << 20)], type=arro3.DataType.utf8())
+    bomb = streams(arro3.Table.from_arrays([text], names=["snapshot_id"]))[how]
+    assert len(bomb) < 1 << 20
+    monkeypatch.setattr(arrow, "_streams", object)  # it is not asked
+    with pytest.raises(ValueError, match=r"at most 67,108,864 bytes of values, and this one 68,"):
+        arrow.decode(bomb)
+
+
+def test_the_size_of_what_a_stream_unpacks_to_is_known_before() -> None:
+    for values in (table(1), arro3.Table.from_batches(table(2).to_batches() * 3)):
+        for stream in streams(values).values():
+            assert values.num_rows * 17 < unpacked_size(stream) <= values.nbytes
+    word = "w" * 5000
+    words = duckdb.sql(f"SELECT '{word}'::ENUM ('{word}') FROM range(1000)")
+    for stream in streams(arro3.Table.from_arrow(words)).values():  # has a dictionary
+        assert 6000 < unpacked_size(stream) < 20_000
 
 
 def test_rows_can_be_sent_for_all_tables_of_snapshots_and_no_other() -> None:

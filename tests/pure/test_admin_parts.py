@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from monarch._listening import SharedListener
 from monarch.actor import Future
 from monarch.admin import address
 from monarch.admin.feeds import Event, Feed, FeedReader, FeedSource
@@ -382,7 +383,6 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
 
     monkeypatch.setattr(connection, "HEAD_LIMIT", 0.3)
     monkeypatch.setattr(connection, "SEND_LIMIT", 0.3)
-    monkeypatch.setattr(connection, "MOST", 8)
     with Served() as found:
         yield found
 
@@ -410,8 +410,9 @@ class Served:
 
         keys = Keys(b"of this test", "program")
         self.authorization = f"Authorization: Bearer {keys.token(VIEW)}\r\n".encode()
-        self._app = app.App(Program(), Guard(keys, ["localhost"], "cookie"), 2)  # type: ignore[arg-type]
-        self.listener = address.listen(address.parse("127.0.0.1:0"), address.Tls())
+        self._app = app.App(Program(), Guard(keys, ["localhost"]), 2)  # type: ignore[arg-type]
+        listening = address.listen(address.parse("127.0.0.1:0"), address.Tls())
+        self.listener = SharedListener(listening.detach(), 8)
         how = uvicorn.Config(
             self._app, http=connection.ServerConnection, ws="none", lifespan="off", log_config=None
         )

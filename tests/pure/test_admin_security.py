@@ -16,7 +16,8 @@ import pytest
 
 from helpers.asgi import Answer, ask
 from helpers.each import for_each
-from monarch.admin.guard import HEADERS, METHODS, Guard
+from monarch.admin import app as served
+from monarch.admin.guard import HEADERS, METHODS, SESSION, Guard
 from monarch.admin.keys import ACT, CODE_LIFE, ROLES, SESSION_LIFE, VIEW, Keys, may
 from monarch.admin.routes import NOBODY, ROUTES, ApiError, Route
 
@@ -28,7 +29,6 @@ from monarch.admin.helper import TABLES
 
 SECRET = b"a secret of this test"
 PROGRAM = "node7 4711 1729"
-COOKIE = "monarch_admin_1729"
 OWN = "127.0.0.1:1729"
 EVERY_METHOD = (
     "GET",
@@ -79,6 +79,8 @@ STRANGE_HOSTS = (
 )
 
 EVERY_ROUTE = for_each("route", ROUTES)
+EVERY_GUARDED_ROUTE = for_each("route", [each for each in ROUTES if each.role != NOBODY])
+OPEN = {("GET", "/"), ("GET", "/login"), ("POST", "/login"), ("GET", "/assets/{name}")}
 
 
 class Nobody:
@@ -125,7 +127,7 @@ def told(
     program = Nobody()
 
     async def asked() -> Answer:
-        app = App(program, Guard(keys(), ["127.0.0.1", "localhost", "::1"], COOKIE), 2)  # type: ignore[arg-type]
+        app = App(program, Guard(keys(), ["127.0.0.1", "localhost", "::1"]), 2)  # type: ignore[arg-type]
         return await ask(app, method, path, headers, body, read=10)
 
     return asyncio.run(asked()), program
@@ -141,11 +143,11 @@ def test_all_routes_are_in_the_table_that_is_served() -> None:
     assert len(TABLES) >= 3 and len(ROUTES) > 25
     assert len({(route.method, route.path) for route in ROUTES}) == len(ROUTES)
     assert {route.method for route in ROUTES} == {"GET", "POST"}
-    assert [route.path for route in ROUTES if route.role == NOBODY] == ["/login"]
+    assert {(route.method, route.path) for route in ROUTES if route.role == NOBODY} == OPEN
     assert all(route.about for route in ROUTES)
 
 
-@EVERY_ROUTE
+@EVERY_GUARDED_ROUTE
 def test_no_route_answers_without_a_token(route: Route) -> None:
     for authorization in NO_TOKENS:
         headers = (
@@ -157,7 +159,7 @@ def test_no_route_answers_without_a_token(route: Route) -> None:
         assert answer.status == 401 and code_of(answer) == "unauthorized", authorization
 
 
-@EVERY_ROUTE
+@EVERY_GUARDED_ROUTE
 def test_a_token_of_another_program_opens_no_route(route: Route) -> None:
     for secret, program in ((b"another secret", PROGRAM), (SECRET, "node7 4711 1730")):
         for role in ROLES:
@@ -214,7 +216,9 @@ def test_the_token_of_a_role_opens_its_routes(route: Route) -> None:
 
 
 @pytest.mark.parametrize(
-    "route", [each for each in ROUTES if each.method == "POST"], ids=lambda route: str(route.path)
+    "route",
+    [each for each in ROUTES if each.method == "POST" and each.role != NOBODY],
+    ids=lambda route: str(route.path),
 )
 def test_a_body_is_of_the_type_of_its_route(route: Route) -> None:
     others = {"application/json", "application/vnd.apache.arrow.stream"} - {route.takes}
@@ -250,40 +254,66 @@ def test_own_names_are_known_with_any_port_as_ports_are_forwarded(host: str) -> 
     assert told("GET", "/v1/admin", with_token(VIEW, host))[0].status != 421
 
 
-def test_a_link_is_exchanged_once_for_a_cookie_that_scripts_do_not_see() -> None:
-    guard = Guard(keys(), ["127.0.0.1"], COOKIE)
-
-    async def story() -> tuple[Answer, ...]:
+def ask_in_turn(guard: Guard, *requests: tuple[str, str, dict[str, str]]) -> list[Answer]:
+    async def story() -> list[Answer]:
         app = App(Nobody(), guard, 2)  # type: ignore[arg-type]
-        code = keys().code(VIEW, time.time())
-        looked = await ask(app, "HEAD", f"/login?code={code}", {"Host": OWN})  # uses nothing up
-        first = await ask(app, "GET", f"/login?code={code}", {"Host": OWN})
-        second = await ask(app, "GET", f"/login?code={code}", {"Host": OWN})
-        cookie = first.headers["set-cookie"].partition(";")[0]
-        inside = await ask(
-            app,
-            "GET",
-            "/openapi.json",
-            {"Host": OWN, "Cookie": f"other=1; odd[name]={{}}; =; 7@={{a:1}}; {cookie}"},
-        )
-        # the same page, from then on
-        front = await ask(app, "GET", "/", {"Host": OWN, "Cookie": cookie})
-        return looked, first, second, inside, front
+        return [
+            await ask(app, method, path, {"Host": OWN, **headers})
+            for method, path, headers in requests
+        ]
 
-    looked, first, second, inside, front = asyncio.run(story())
-    assert looked.status == 200 and first.status == 200 and first.body == front.body
-    attributes = first.headers["set-cookie"].lower()
-    assert (
-        all(word in attributes for word in (COOKIE, "httponly", "samesite=strict", "path=/"))
-        and "domain" not in attributes
+    return asyncio.run(story())
+
+
+def test_a_link_is_exchanged_once_for_a_session_that_is_no_cookie() -> None:
+    guard, path = Guard(keys(), ["127.0.0.1"]), f"/login?code={keys().code(VIEW, time.time())}"
+    # the page, and programs that look at links in a chat, use nothing up
+    page, looked, front, first, second = ask_in_turn(
+        guard, *((method, path, {}) for method in ("GET", "HEAD")), ("GET", "/", {}),
+        ("POST", path, {}), ("POST", path, {}),
+    )  # fmt: skip
+    assert page.status == looked.status == front.status == first.status == 200
+    assert page.headers["content-type"].startswith("text/html") and page.body == front.body
+    assert b'src="assets/app.js"' in page.body
+    assert second.status == 401 and b"this link was used" in second.body
+    session = json.loads(first.body)["session"]
+    inside, *outside = ask_in_turn(
+        guard,
+        ("GET", "/openapi.json", {SESSION: session}),
+        *(
+            ("GET", "/openapi.json", {"Cookie": f"{name}={session}"})
+            for name in (SESSION, "session", "monarch_admin_1729")
+        ),
+        ("GET", "/openapi.json", {"Authorization": f"Bearer {session}"}),
     )
-    assert second.status == 401
-    assert inside.status == 200
-    assert front.status == 200 and front.headers["content-type"].startswith("text/html")
-    assert b'src="assets/app.js"' in front.body
+    assert inside.status == 200 and {answer.status for answer in outside} == {401}
+    for answer in (page, looked, front, first, second, inside):
+        assert "set-cookie" not in answer.headers
 
 
-def test_a_cookie_is_no_token_and_a_code_is_no_cookie() -> None:
+def test_a_link_of_a_command_line_lets_in_its_user_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    guard, path = Guard(keys(), ["127.0.0.1"]), f"/login?code={keys().code(ACT, time.time(), True)}"
+    asked: list[tuple[object, object]] = []
+
+    def is_ours(peer: tuple[str, int], own: tuple[str, int]) -> bool:
+        asked.append((peer, own))
+        return len(asked) > 2
+
+    monkeypatch.setattr(served, "is_ours", is_ours)
+    # it is not used up by others, nor if they take off what says so
+    tried = [path, path.replace(".here", ""), path, path]
+    answers = ask_in_turn(guard, *(("POST", each, {}) for each in tried))
+    assert [answer.status for answer in answers] == [401, 401, 200, 401]
+    assert json.loads(answers[2].body)["role"] == ACT
+    assert set(asked) == {(("127.0.0.1", 4711), ("127.0.0.1", 1729))}
+
+
+def test_what_strangers_send_with_a_login_is_not_read() -> None:
+    answer, _ = told("POST", "/login?code=x", {"Host": OWN}, b" " * (1 << 22))
+    assert answer.status == 401
+
+
+def test_a_session_is_no_token_and_a_code_is_no_session() -> None:
     made = keys()
     session, code, token = made.session(ACT, 1000.0), made.code(ACT, 1000.0), made.token(ACT)
     assert made.role_of_session(session, 1000.0) == ACT

@@ -38,7 +38,7 @@ HEADERS = {
 
 
 def app_of(program: Any, at_once: int = 1) -> App:
-    return App(program, Guard(KEYS, ["localhost"], "cookie"), at_once)
+    return App(program, Guard(KEYS, ["localhost"]), at_once)
 
 
 class Printing:

@@ -13,7 +13,7 @@ from monarch.elastic.world import WorldChanged, WorldPlace
 
 
 def world(rank: int = 0, size: int = 1, step: int = 0) -> World:
-    made = World(WorldPlace(1, rank, size, "", 0, True, step), Mock())
+    made = World(WorldPlace(1, rank, size, Mock(), True, step), Mock())
     made.restore()
     return made
 

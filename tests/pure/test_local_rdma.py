@@ -40,10 +40,9 @@ class Reader(Actor):
 
 
 def test_memory_of_a_proc_is_read_and_written_on_another_host(monarch_local: LocalHosts) -> None:
-    owner, reader = (
-        monarch_local.slice(hosts=host).spawn_procs().spawn("actors", kind)
-        for host, kind in enumerate((Owner, Reader))
-    )
+    procs = monarch_local.spawn_procs()
+    owner = procs.slice(hosts=0).spawn("owner", Owner)
+    reader = procs.slice(hosts=1).spawn("reader", Reader)
     buffer = owner.share.call_one().get()
     assert reader.read.call_one(buffer).get() == b"x" * SIZE
     buffer.write_from(b"new").get()

@@ -15,7 +15,7 @@ def threads() -> list[threading.Thread]:
 
 
 def test_jobs_are_done_and_the_threads_end() -> None:
-    workers = Workers("copies of a test")
+    workers = Workers("copies of a test", threading.Thread)
     done: list[int] = []
     for number in range(100):
         # a default binds it
@@ -26,7 +26,7 @@ def test_jobs_are_done_and_the_threads_end() -> None:
 
 
 def test_more_jobs_that_wait_for_each_other_than_threads_come_to_an_end() -> None:
-    workers = Workers("copies of a test")
+    workers = Workers("copies of a test", threading.Thread)
     workers.share = 4
     done: list[int] = []
     finished = threading.Semaphore(0)
@@ -44,7 +44,7 @@ def test_more_jobs_that_wait_for_each_other_than_threads_come_to_an_end() -> Non
 
 
 def test_all_parts_are_done_before_spread_returns() -> None:
-    workers = Workers("copies of a test")
+    workers = Workers("copies of a test", threading.Thread)
     workers.share = 3
     both = threading.Barrier(2, timeout=20)  # passed only by two threads at one time
     done: list[int] = []
@@ -58,7 +58,7 @@ def test_all_parts_are_done_before_spread_returns() -> None:
 
 
 def test_the_error_of_a_part_is_raised_and_what_was_not_begun_is_left_out() -> None:
-    workers = Workers("copies of a test")
+    workers = Workers("copies of a test", threading.Thread)
     workers.share = 1
     begun: list[int] = []
 

@@ -52,6 +52,15 @@ def test_names_beyond_ascii_survive() -> None:
     assert decode_meta(encode_meta("méthode", extent)) == ("méthode", extent)
 
 
+@given(
+    st.binary(max_size=20)
+    | st.sampled_from([b"echo\0x", b"echo\0x\0-1", b"\0\xff", b"\xff\0\0\xff"])
+)
+def test_any_bytes_name_an_endpoint_so_that_who_sent_them_is_answered(meta: bytes) -> None:
+    name, _ = decode_meta(meta)
+    assert isinstance(name, str)
+
+
 @pytest.mark.parametrize("meta", [SUPERVISE, SETTLE])
 def test_messages_of_the_system_have_names_that_no_method_has(meta: bytes) -> None:
     name, extent = decode_meta(meta)

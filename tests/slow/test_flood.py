@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.processes("messages through sockets")]
 
-SECONDS = shortened(15, 5)  # in which 300 MB would gather if nobody waited, or 100
+SECONDS = shortened(15, 3)  # in which 300 MB would gather if nobody waited, or 60
+FILL = shortened(5, 2)  # in which the queues are full
 PAUSE = 0.0005  # seconds that the consumer takes for each message
 SIZE = 1000  # bytes
 MEGABYTE = 1 << 20
@@ -69,8 +70,7 @@ def test_a_flood_faster_than_its_handling_takes_bounded_memory(
     with configured(mailbox_limit=5000, send_buffer_limit=4 * MEGABYTE):
         consumer = spawn(1).spawn("consumer", Consumer)
         producer = spawn(1).spawn("producer", Producer)
-    # the queues fill up
-    first, producer_full = producer.produce.call_one(consumer, 5).get(timeout=120)
+    first, producer_full = producer.produce.call_one(consumer, FILL).get(timeout=120)
     _, consumer_full = consumer.state.call_one().get(timeout=120)
     sent, producer_end = producer.produce.call_one(consumer, SECONDS).get(timeout=120)
     taken, consumer_end = consumer.state.call_one().get(timeout=120)

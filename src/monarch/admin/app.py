@@ -26,8 +26,9 @@ from typing import IO, Any
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
+from .._listening import is_ours
 from ..errors import MonarchError, QueryError, SupervisionError
-from . import child, front, guard, routes, runs
+from . import child, guard, routes, runs
 from .arrow import MOST_BODY as MOST_OF_ARROW
 from .feeds import FeedReader
 from .guard import Guard
@@ -57,12 +58,9 @@ class App:
         at_once: Routes that ask the program at a time; others wait for their turn.
     """
 
-    def __init__(
-        self, program: WatchedProgram, doors: Guard, at_once: int, secure: bool = False
-    ) -> None:
+    def __init__(self, program: WatchedProgram, doors: Guard, at_once: int) -> None:
         self._program = program
         self._guard = doors
-        self._secure = secure
         self._pool = ThreadPoolExecutor(_MOST_THREADS, "monarch-admin")
         self._places = asyncio.Semaphore(at_once)
         self._readers = asyncio.Semaphore(_MOST_READERS)
@@ -123,7 +121,7 @@ class App:
             )
         try:
             content = b""
-            if method == "POST":
+            if method == "POST" and not is_open:
                 content = await asyncio.wait_for(_content(request, chosen.takes), _BODY_LIMIT)
         except asyncio.TimeoutError:
             raise ApiError(
@@ -143,8 +141,7 @@ class App:
             raise ApiError(
                 "bad_request", f"{path} has no parameter {stranger[:80]!r}; it has {known}"
             )
-        # which would use up the link, or go on
-        if method == "HEAD" and (is_open or chosen.answers == routes.EVENTS):
+        if method == "HEAD" and chosen.answers == routes.EVENTS:  # which would go on
             return Response(media_type=chosen.answers)
         if chosen.sql:
             chosen = chosen._replace(handler=partial(child.handle, chosen.handler))
@@ -160,26 +157,18 @@ class App:
         )
 
     def _exchange(self, request: Request, link: LoginLink) -> Response:
-        """The dashboard, and a session for a link."""
-        role = self._guard.keys.use_code(link.code, time.time())
+        """A session for a link."""
+        own = request.scope["server"]
+        ours = request.client is not None and own is not None and is_ours(request.client, own)
+        role = self._guard.keys.use_code(link.code, time.time(), ours)
         if role is None:
             raise ApiError(
                 "unauthorized",
-                "this link was used, or is too old: `monarch admin` prints another one",
+                "this link was used, is too old, or is for another user: `monarch admin` prints"
+                " another one",
             )
-        # no redirect: after one from another site, as of a link in a chat, a browser does not send
-        # a strict cookie
-        response = self._response(front.front(self._program))
-        cookie = self._guard.keys.session(role, time.time())
-        response.set_cookie(
-            self._guard.cookie,
-            cookie,
-            path=request.scope.get("root_path") or "/",
-            httponly=True,
-            samesite="strict",
-            secure=self._secure,
-        )
-        return response
+        self._program.expect()
+        return _json({"session": self._guard.keys.session(role, time.time()), "role": role})
 
     async def _ask(self, chosen: Route, call: ApiCall, request: Request) -> Any:
         """Return the handler's answer, within its time, and as long as the client waits for it."""
@@ -232,7 +221,7 @@ class App:
             )
         except ApiError:
             raise
-        except (QueryError, ValueError) as error:
+        except (QueryError, ValueError, MemoryError) as error:
             raise ApiError("bad_request", str(error)) from None
         except TimeoutError as error:
             raise ApiError("gateway_timeout", str(error)) from None

@@ -18,6 +18,7 @@ from ..telemetry.programs import SCHEMA
 from ..telemetry.query import FoundRows, Needs, Schema, as_columns, library, quoted
 from ..telemetry.query import TableSource as Tables
 from ..telemetry.tables import TABLES
+from .arrow_size import unpacked_size
 
 MEDIA = "application/vnd.apache.arrow.stream"
 
@@ -68,22 +69,18 @@ def decode(stream: bytes) -> Any:
         ValueError: It is no such stream, or too large when unpacked.
         ImportError: arro3-io is not installed.
     """
-    streams, arro3 = _streams(), library("arro3.core")
-    batches, taken = [], 0
+    streams = _streams()
     try:
-        reader = streams.read_ipc_stream(io.BytesIO(stream))
-        for batch in reader:
-            taken += batch.nbytes
-            if taken > _UNPACKED * MOST_BODY:
-                break
-            batches.append(batch)
-        else:
-            return arro3.Table.from_batches(batches, schema=reader.schema)
+        taken = unpacked_size(stream)
+        if taken <= _UNPACKED * MOST_BODY:
+            return streams.read_ipc_stream(io.BytesIO(stream)).read_all()
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic of Rust's is no Exception
         raise ValueError(f"the body is no stream of Arrow's: {error}") from None
-    raise ValueError(f"a stream holds at most {_UNPACKED * MOST_BODY:,} bytes of values")
+    raise ValueError(
+        f"a stream holds at most {_UNPACKED * MOST_BODY:,} bytes of values, and this one {taken:,}"
+    )
 
 
 class Sent(NamedTuple):

@@ -12,7 +12,7 @@ processes have.
 
 What ends a wait: the answer; the end of the child, which is an error; or that nobody waits any more, at
 the latest after `LIMIT` seconds. The child is killed then: duckdb can't be interrupted everywhere. The
-kernel kills it when the helper ends.
+kernel kills it when the helper ends, and gives it no more memory than `MEMORY`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import ctypes
 import gc
 import os
 import pickle
+import resource
 import select
 import signal
 import socket
@@ -44,6 +45,9 @@ IDLE = 10.0
 
 MOST = 2
 """Children at a time: each may take as much memory as a question does."""
+
+MEMORY = 2 << 30
+"""Bytes that a child may take, of which the database has its own share; see `Limits.memory`."""
 
 LIMIT = 120.0
 """Seconds for a question, with its time in the queue; those that somebody waits for have less."""
@@ -241,7 +245,8 @@ class _Children:
             except BaseException:
                 child.kill()
                 raise
-            if isinstance(found, TimeoutError):  # what took so long may go on in there
+            # what took so long may go on in there, and what was so large may stay
+            if isinstance(found, (TimeoutError, MemoryError)):
                 child.kill()
             else:
                 self._idle.append(child)
@@ -252,6 +257,9 @@ def main() -> None:
     """Answer the questions of a helper, whose process id is the argument."""
     global _program
     die_with(int(sys.argv[1]))
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = MEMORY if most == resource.RLIM_INFINITY else min(MEMORY, most)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
     gc.set_threshold(MADE)
     sys.modules.update(_UNUSED)
     channel = socket.socket(fileno=os.dup(0))  # 0 is closed when this process has ended, not before
@@ -272,6 +280,10 @@ def main() -> None:
 def _call(function: Callable[..., Any], arguments: Any) -> tuple[bool, Any]:
     try:
         return True, function(*arguments)
+    except MemoryError:
+        return False, MemoryError(
+            f"this needs more than {MEMORY >> 30} GiB of memory: ask for less"
+        )
     except Exception as error:
         return False, error
 

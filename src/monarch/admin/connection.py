@@ -3,8 +3,8 @@
 A client may hold a connection open and do nothing; what ends each wait is here.
 
 The head of a request must have come within some seconds, whatever comes meanwhile. Who takes
-nothing of an answer for some seconds is cut off. There are so many connections at a time, and no
-more.
+nothing of an answer for some seconds is cut off. How many connections there are at a time, and of
+whom, the listening socket says (`SharedListener`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ HEAD_LIMIT = 10.0
 """Seconds for the head of a request."""
 SEND_LIMIT = 30.0
 """Seconds in which a reader takes something of what waits for him."""
-MOST = 256
-"""Connections at a time."""
 
 
 class ServerConnection(H11Protocol):
@@ -29,8 +27,6 @@ class ServerConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > MOST:
-            transport.abort()
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -115,10 +115,9 @@ class Door:
         program = f"{_identity(pid)} {port}"
         self._keys = Keys(secret, program)
         self._told: dict[str, Any] = {
-            "pid": pid, "parent": os.getpid(), "program": program,
-            "secret": secret.hex(), "listener": self._listener.fileno(), "cookie": f"monarch_admin_{port}",
-            "names": names_of(wanted, names), "root_path": root_path, "idle": idle, "tls": tls,
-            "config": config.exported(), **more,
+            "pid": pid, "parent": os.getpid(), "program": program, "secret": secret.hex(),
+            "listener": self._listener.fileno(), "names": names_of(wanted, names),
+            "root_path": root_path, "idle": idle, "tls": tls, "config": config.exported(), **more,
         }  # fmt: skip
         self._code = CODE.format(helper)
         self._process: subprocess.Popen[bytes] | None = None
@@ -128,13 +127,19 @@ class Door:
         self._thread = threading.Thread(target=self._run, name="monarch-admin", daemon=True)
         self._thread.start()
 
-    def link(self, role: str) -> str:
-        """A URL that lets a browser in, once, within an hour."""
-        return f"{self.url}/login?code={quote(self._keys.code(role, time.time()))}"
+    def link(self, role: str, here: bool = False) -> str:
+        """A URL that lets a browser in, once, within an hour.
+
+        Args:
+            role: Of who comes in.
+            here: Let in only this user, on this machine.
+        """
+        return f"{self.url}/login?code={quote(self._keys.code(role, time.time(), here))}"
 
     def access(self, role: str) -> dict[str, str]:
         """How to get in."""
-        return {"url": self.url, "link": self.link(role), "token": self._keys.token(role)}
+        link, own = self.link(role), self.link(role, here=True)
+        return {"url": self.url, "link": link, "own_link": own, "token": self._keys.token(role)}
 
     def wait(self) -> None:
         """Wait for its end; in the main thread, Ctrl-C ends that too."""
@@ -241,8 +246,9 @@ def access(role: str = ACT, addr: str | None = None) -> dict[str, str]:
             ``mesh_admin_addr`` of the configuration.
 
     Returns:
-        The ``url``; a ``link``, which lets a browser in once, within an hour; the ``token``, which
-        programs send as ``Authorization: Bearer TOKEN``.
+        The ``url``; a ``link``, which lets a browser in once, within an hour; an ``own_link``,
+        which does so for this user on this machine alone, and may stand in a command line, which
+        others can read; the ``token``, which programs send as ``Authorization: Bearer TOKEN``.
 
     Raises:
         ImportError: What it needs is not installed.

@@ -1,31 +1,42 @@
-"""The routes of the dashboard's own files.
+"""The routes of the dashboard's own files, and the login.
 
-What its pages show they ask for by the other routes, as everybody does.
+The files are the same for everybody, and tell nothing of the program: who has no session yet gets
+them, too. What the pages show they ask for by the other routes, as everybody does.
 """
 
 from __future__ import annotations
 
 from .. import dashboard
-from .program import WatchedProgram
-from .routes import ApiCall, ApiError, Page, route
+from .routes import NOBODY, ApiCall, ApiError, Field, LoginLink, Page, route
+
+_CODE = {"code": Field("string", "Of the link", required=True)}
 
 
-@route("GET", "/", seconds=0, answers="text/html")
+@route("GET", "/", role=NOBODY, seconds=0, answers="text/html")
 def _front(call: ApiCall) -> Page:
-    """The dashboard: where a link of `monarch dashboard` leads."""
-    return front(call.program)
+    """The dashboard."""
+    return _file("index.html")
 
 
-@route("GET", "/assets/{name}", seconds=0, answers="text/plain")
+@route("GET", "/login", role=NOBODY, seconds=0, answers="text/html", fields=_CODE)
+def _login_page(call: ApiCall) -> Page:
+    """The dashboard, which exchanges the link that has led to it.
+
+    `monarch admin` and `monarch dashboard` print links.
+    """
+    return _file("index.html")
+
+
+@route("POST", "/login", role=NOBODY, seconds=0, fields=_CODE)
+def _login(call: ApiCall) -> LoginLink:
+    """Exchange a link, once, for a session, to be sent as the header `X-Monarch-Session`."""
+    return LoginLink(call.query.get("code", ""))
+
+
+@route("GET", "/assets/{name}", role=NOBODY, seconds=0, answers="text/plain")
 def _asset(call: ApiCall) -> Page:
     """A file of the dashboard."""
     return _file(call.path["name"])
-
-
-def front(program: WatchedProgram) -> Page:
-    """The page that shows the dashboard; what it asks for first is looked for meanwhile."""
-    program.expect()
-    return _file("index.html")
 
 
 def _file(name: str) -> Page:

@@ -2,7 +2,11 @@
 
 `Host` must be a name of this server, or a page of a stranger could reach it under a name of its own
 (DNS rebinding). What is neither GET nor HEAD must come from a page of this server, or from no page
-at all. All but the exchange of a link needs a token, or the cookie that the link was exchanged for.
+at all. All but the dashboard's own files, which are the same for everybody, and the exchange of a link
+needs a token, or the session that the link was exchanged for.
+
+A page keeps the session itself, and sends it in a header. As a cookie, browsers would send it to
+each server of this host, whatever its port: to those of other users as well.
 """
 
 from __future__ import annotations
@@ -31,6 +35,9 @@ HEADERS = {
 """Of each answer, errors included."""
 
 
+SESSION = "X-Monarch-Session"
+"""The header. It is not `Authorization`, which a proxy may want for itself."""
+
 _HOST = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([0-9a-zA-Z._-]+))(?::[0-9]{1,5})?")
 
 
@@ -40,13 +47,10 @@ class Guard:
     Args:
         keys: What opens.
         names: Of this server, without ports.
-        cookie: Name of the cookie; another one for each server of this machine, as browsers keep
-            cookies by name of the host.
     """
 
-    def __init__(self, keys: Keys, names: Sequence[str], cookie: str) -> None:
+    def __init__(self, keys: Keys, names: Sequence[str]) -> None:
         self.keys = keys
-        self.cookie = cookie
         self._names = frozenset(name.lower() for name in names)
 
     def check_sender(self, method: str, headers: Mapping[str, str]) -> None:
@@ -81,15 +85,14 @@ class Guard:
         Raises:
             ApiError: He has not said who he is.
         """
-        role = None
+        role = self.keys.role_of_session(headers.get(SESSION.lower(), ""), now)
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
+        if role is None and scheme.lower() == "bearer":
             role = self.keys.role_of_token(token.strip())
-        elif session := _cookies(headers.get("cookie", "")).get(self.cookie):
-            role = self.keys.role_of_session(session, now)
         if role is None:
             raise ApiError(
-                "unauthorized", "a token is needed, or the link that `monarch admin` prints"
+                "unauthorized",
+                "a token is needed, or a link that was not used yet: `monarch admin` prints one",
             )
         return role
 
@@ -98,13 +101,3 @@ def _name_of(host: str) -> str:
     """Without the port; empty if it is none."""
     found = _HOST.fullmatch(host)
     return (found[1] or found[2]).lower() if found else ""
-
-
-def _cookies(text: str) -> dict[str, str]:
-    """Parse the cookies of a request by hand.
-
-    `SimpleCookie` drops all that follow one that it can't read, and browsers send those of
-    other servers of this host.
-    """
-    pairs = (each.partition("=") for each in text.split(";"))
-    return {name.strip(): value.strip() for name, _, value in pairs}

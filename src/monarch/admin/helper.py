@@ -7,7 +7,6 @@ import gc
 import json
 import logging
 import os
-import socket
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from collections.abc import Callable
 import uvicorn
 
 from .. import config
+from .._listening import SharedListener
 from . import api, child, front, logs, more, runs, trace, v1
 from . import connection as http
 from .app import App
@@ -30,6 +30,7 @@ TABLES = (api, front, logs, more, runs, trace, v1)
 _NOT_NOW = 4  # the status of a helper to which the program did not answer
 _LOOK_AGAIN = 5.0  # seconds
 _BEAT = 0.05  # seconds
+_MOST = 256  # connections at a time
 _SHUTDOWN = 3  # seconds for requests that are being answered when the program ends
 
 
@@ -46,7 +47,7 @@ def main(reach: child.Reach = reach) -> None:
     # the thread that has started this is that of the door, which waits for its end
     child.die_with(told["parent"])
     config.inherit(told["config"])
-    listener = socket.socket(fileno=told["listener"])
+    listener = SharedListener(told["listener"], _MOST)
     try:
         program = reach(told)
     except ValueError as error:  # there is no such program any more
@@ -58,8 +59,8 @@ def main(reach: child.Reach = reach) -> None:
     cert, key = told["tls"]
     keys = Keys(bytes.fromhex(told.pop("secret")), told["program"], told["since"])
     child.begin(reach, told)
-    doors = Guard(keys, told["names"], told["cookie"])
-    app = App(program, doors, config.value("mesh_admin_max_concurrent_resolves"), secure=bool(cert))
+    doors = Guard(keys, told["names"])
+    app = App(program, doors, config.value("mesh_admin_max_concurrent_resolves"))
     server = uvicorn.Server(
         uvicorn.Config(
             app,
@@ -99,7 +100,7 @@ class _Counted(logging.Filter):
 
 
 async def _serve(
-    server: uvicorn.Server, listener: socket.socket, app: App, program: WatchedProgram, idle: float
+    server: uvicorn.Server, listener: SharedListener, app: App, program: WatchedProgram, idle: float
 ) -> None:
     """Serve until the program or the parent process ends, or nobody needs this any more."""
     loop = asyncio.get_running_loop()

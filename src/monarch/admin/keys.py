@@ -1,8 +1,7 @@
 """Roles and their keys: tokens, one-time codes and sessions, all derived from one secret. Pure.
 
 Each role has a token, for programs. A code is part of a link for a person: it is exchanged once, by
-a browser, for a session, which comes back as a cookie. What is compared is compared in constant
-time.
+a browser, for a session. What is compared is compared in constant time.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ SESSION_LIFE = 12 * 3600.0
 """Seconds for which a browser is let in."""
 
 _LABEL = b"monarch admin 2 "  # no other use of the secret begins with this
+_HERE = ".here"  # at the end of a code that only one user may use
 _EARLY = 60.0  # seconds by which the clock of who made a code may be ahead
 
 
@@ -51,17 +51,31 @@ class Keys:
         """The role that a token stands for; None if it is none."""
         return next((role for role in ROLES if _equal(token, self.token(role))), None)
 
-    def code(self, role: str, now: float) -> str:
-        """Return the one-time code that lets a browser in."""
-        text = f"{role}.{now * 1000:.0f}.{secrets.token_hex(8)}"
+    def code(self, role: str, now: float, here: bool = False) -> str:
+        """Return the one-time code that lets a browser in.
+
+        Args:
+            role: Of who comes in.
+            now: In seconds since 1970.
+            here: Let in only the user of the program, on its machine.
+        """
+        text = f"{role}.{now * 1000:.0f}.{secrets.token_hex(8)}{_HERE * here}"
         return f"{text}.{self._seal(f'code {text}')}"
 
-    def use_code(self, code: str, now: float) -> str | None:
-        """The role that a code stands for; None if it is none, or too old, or was used."""
+    def use_code(self, code: str, now: float, is_ours: bool = False) -> str | None:
+        """The role that a code stands for; None if it is none, or too old, or was used.
+
+        Args:
+            code: Of the link.
+            now: In seconds since 1970.
+            is_ours: Whether the user of the program gives it, on its machine.
+        """
         text, _, seal = code.rpartition(".")
         if not _equal(seal, self._seal(f"code {text}")):
             return None
-        role, milliseconds, _ = text.split(".")
+        if text.endswith(_HERE) and not is_ours:
+            return None
+        role, milliseconds, *_ = text.split(".")
         made = int(milliseconds) / 1000
         self._used = {each: at for each, at in self._used.items() if at >= now - CODE_LIFE}
         if text in self._used or made < self._since or not now - CODE_LIFE <= made <= now + _EARLY:
@@ -70,12 +84,12 @@ class Keys:
         return role
 
     def session(self, role: str, now: float) -> str:
-        """The cookie of a browser that was let in."""
+        """Return what a browser that was let in says with each request."""
         text = f"{role}.{now + SESSION_LIFE:.0f}"
         return f"{text}.{self._seal(f'session {text}')}"
 
     def role_of_session(self, session: str, now: float) -> str | None:
-        """The role that a cookie stands for; None if it is none, or too old."""
+        """The role that a session stands for; None if it is none, or too old."""
         text, _, seal = session.rpartition(".")
         if not _equal(seal, self._seal(f"session {text}")):
             return None

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import schemas
+from .guard import SESSION
 from .routes import JSON, NOBODY, ROUTES, STATUS, Route
 
 _INTRODUCTION = """\
@@ -44,7 +45,7 @@ def document(base: str) -> dict[str, Any]:
         "components": {
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
-                "session": {"type": "apiKey", "in": "cookie", "name": "monarch_admin_PORT"},
+                "session": {"type": "apiKey", "in": "header", "name": SESSION},
             },
             "schemas": {
                 "Node": schemas.NODE,

@@ -91,7 +91,7 @@ class Events(NamedTuple):
 
 
 class LoginLink(NamedTuple):
-    """An answer that lets a browser in.
+    """An answer that lets somebody in.
 
     Attributes:
         code: That was part of the link.

@@ -14,24 +14,8 @@ from ..control import GetSettings
 from ..stacks.py_spy import RunPySpy
 from . import openapi, schemas
 from .keys import ACT
-from .routes import NOBODY, STATUS, TEXT, ApiCall, ApiError, Field, LoginLink, Page, route
+from .routes import STATUS, TEXT, ApiCall, ApiError, Field, Page, route
 from .tree import ROOT
-
-
-@route(
-    "GET",
-    "/login",
-    role=NOBODY,
-    seconds=0,
-    answers="text/html",
-    fields={"code": Field("string", "Of the link", required=True)},
-)
-def _login(call: ApiCall) -> LoginLink:
-    """Exchange a link, once, for a cookie that lets this browser in.
-
-    `monarch admin` prints links.
-    """
-    return LoginLink(call.query.get("code", ""))
 
 
 @route("GET", "/SKILL.md", seconds=0, answers="text/markdown")

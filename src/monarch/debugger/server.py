@@ -18,6 +18,7 @@ import time
 from contextlib import suppress
 
 from .._core.plane import Hub
+from .._listening import SharedListener
 from .console import Completer, Console
 
 _HOST = "MONARCH_DEBUG_SERVER_HOST"
@@ -50,11 +51,12 @@ def start(hub: Hub) -> str | None:
         listener = socket.create_server((host, int(port)))
     except (OSError, ValueError, OverflowError) as error:
         return f"monarch: the debugger can't listen at {host}:{port} ({_HOST}, {_PORT}): {error}"
+    shared = SharedListener(listener.detach(), 2 * _MOST + _MOST_STRANGERS)
     token = secrets.token_urlsafe(24)
     threading.Thread(
-        target=_Door(hub, listener, token).run, name="monarch-debugger-tcp", daemon=True
+        target=_Door(hub, shared, token).run, name="monarch-debugger-tcp", daemon=True
     ).start()
-    host, port = listener.getsockname()[:2]
+    host, port = shared.getsockname()[:2]
     return (
         f"monarch: the debugger listens at {host}:{port}; the first line to type there is this"
         f" token: {token}"
@@ -84,7 +86,9 @@ class _Door:
         while self._listener.fileno() >= 0:
             try:
                 connection, _ = self._listener.accept()
-            except OSError:  # it has gone again, or this process has no descriptor left
+            except ConnectionAbortedError:  # who has his share, or has gone again
+                continue
+            except OSError:  # this process has no descriptor left
                 time.sleep(_AGAIN)
                 continue
             caller = _Caller(connection)

@@ -72,9 +72,10 @@ class Fault(NamedTuple):
 
 
 def _fault(fields: dict[str, Any]) -> Fault:
-    stacks = {name: STACKS[fields[name]] for name in ("odd", "others") if name in fields}
+    stacks = {each: STACKS[fields[each]] for each in fields if each in ("odd", "others")}
     lines = (_DATA["late"] if line == "late" else line for line in fields.get("lines", ()))
-    return Fault(**{**fields, **stacks, "lines": tuple(map(tuple, lines))})
+    given: dict[str, Any] = {**fields, **stacks, "lines": tuple(tuple(line) for line in lines)}
+    return Fault(**given)
 
 
 FAULTS: Mapping[str, Fault] = {name: _fault(each) for name, each in _DATA["faults"].items()}

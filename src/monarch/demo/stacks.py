@@ -64,8 +64,8 @@ def _look(world: DemoWorld, proc: Proc, now: float) -> ProcStacks:
         return seen._replace(how="", note=note, kernel=Kernel("T", ran, 0, 0))
     frames, _ = world.does(proc, now)
     if is_odd and world.fault_name == "gil":
-        threads = (ThreadStack("", frames),)
-        return seen._replace(how="signal", threads=threads, kernel=Kernel("R", ran, 0, 0))
+        thread = ThreadStack("", frames)
+        return seen._replace(how="signal", threads=(thread,), kernel=Kernel("R", ran, 0, 0))
     queued = world.queue(proc, now)
     held = tuple(each.address for each in world.all_trainers()) if queued else ()
     boxes = (Mailbox(mesh.actor, mesh.actor_uid, queued, held),)

@@ -334,14 +334,12 @@ class Coordinator(Actor):
         if not sources:
             self._start, folder = self._begin_again()
         one_host = len({rank.slot[0] for rank in ranks}) == 1
-        [(address, port)] = await self._ask(
-            ranks[:1], lambda actor: actor.open_store.call_one(one_host)
-        )
+        [store] = await self._ask(ranks[:1], lambda actor: actor.open_store.call_one())
         self._members = ranks
         logger.info("world %d: %d ranks, at step %d", self._number, len(ranks), self._start)
         return [
             WorldPlace(
-                self._number, number, len(ranks), address, port, one_host, self._start, sources, folder,
+                self._number, number, len(ranks), store, one_host, self._start, sources, folder,
                 current=progress.get(rank) == top and (not top.applied or rank is holders[0]),
             )
             for number, rank in enumerate(ranks)

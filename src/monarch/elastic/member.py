@@ -17,9 +17,10 @@ import torch.distributed
 import torch.distributed.distributed_c10d
 
 from .._connections import Connections
+from .._kept_store import KeptStore, keep
+from .._polled_store import PolledStore
 from ..actor import Actor, SupervisionError, concurrent_endpoint
 from ..rdma import RDMAError
-from ..spmd.elastic import own_name
 from . import checkpoint
 from .state import Lent, any_sharded, lend, take
 from .world import Report, World, WorldChanged, WorldPlace
@@ -105,7 +106,8 @@ class Member(Actor):
         self._coordinator: Any = None
         self._connections = Connections()
         self._note_groups()
-        self._store: Any = None
+        self._kept: Any = None  # the store, if this is rank 0
+        self._store: Any = None  # as torch has it
         self._lent: list[Lent] = []
 
     def _note_groups(self) -> None:
@@ -251,11 +253,10 @@ class Member(Actor):
         return self._coordinator.report.call_one(report)
 
     @concurrent_endpoint
-    async def open_store(self, one_host: bool) -> tuple[str, int]:
-        """Open the store of the next world, as its rank 0; its address."""
-        address = "127.0.0.1" if one_host else own_name(hosts=())
-        self._store = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False)
-        return address, self._store.port
+    async def open_store(self) -> KeptStore:
+        """Open the store of the next world, as its rank 0."""
+        store, self._kept = keep()
+        return store
 
     @concurrent_endpoint
     async def run(self, place: WorldPlace, coordinator: Any) -> End:
@@ -306,17 +307,20 @@ class Member(Actor):
             dist.destroy_process_group()
         self._connections = Connections()
         if place.rank:
-            self._store = None  # of a world before, in which this was rank 0
+            self._kept = None  # of a world before, in which this was rank 0
         if place.one_host:
             os.environ.setdefault(_INTERFACE, "lo")
         elif os.environ.get(_INTERFACE) == "lo":
             del os.environ[_INTERFACE]
         limit = timedelta(seconds=_MEETING_TIMEOUT)
-        with self._connections.made():
-            store = dist.TCPStore(place.address, place.port, timeout=limit)
+        self._store = store = PolledStore(place.store, self._check, limit)
         store.set(f"here/{place.rank}", "")
         store.wait([f"here/{rank}" for rank in range(place.size)], limit)
         dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size)
+
+    def _check(self) -> None:
+        if self._world is not None and self._world.over:
+            raise RuntimeError("a rank has been lost meanwhile")
 
     @concurrent_endpoint
     async def leave(self, number: int) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from ..actor import Future
 
 if TYPE_CHECKING:
+    from .._kept_store import KeptStore
     from .state import Lent
 
 
@@ -21,8 +22,7 @@ class WorldPlace(NamedTuple):
         number: Of the world: 1, 2, ...
         rank: Its rank there.
         size: How many ranks there are.
-        address: Host of the store, which is that of rank 0, and
-        port: its TCP port.
+        store: Of rank 0.
         one_host: All ranks are on one host.
         step: The first step.
         sources: Where its state is to be had; empty: as the trainer begins, or
@@ -33,8 +33,7 @@ class WorldPlace(NamedTuple):
     number: int
     rank: int
     size: int
-    address: str
-    port: int
+    store: KeptStore
     one_host: bool
     step: int = 0
     sources: Sequence[Lent] = ()

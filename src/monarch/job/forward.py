@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from .._listening import Who, has_room, who_at
 from ..actor import (
     Actor,
     ActorError,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 _MOST = 1 << 18  # bytes that are read at once
 _LAST_PORT = 65535
+_MOST_CONNECTIONS = 512  # at a time, of a port
 
 # as SO_LINGER: the end of the connection is a reset, and what is not sent yet is lost
 _RESET = struct.pack("ii", 1, 0)
@@ -178,8 +180,8 @@ class _Listener(Actor):
         self._address = addresses[point.rank]
         self._dialer = dialers.slice(**point)
         self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._numbers = 0
+        self._tasks: dict[asyncio.Task[None], Who] = {}
+        self._numbers = self._refused = 0
 
     @endpoint
     async def listen(self) -> None:
@@ -204,8 +206,11 @@ class _Listener(Actor):
         number, remote, whole = self._numbers, self._dialer, False
         task = asyncio.current_task()
         assert task is not None
-        self._tasks.add(task)
         try:
+            who = who_at(writer.get_extra_info("socket"))
+            if not has_room(who, [*self._tasks.values()], _MOST_CONNECTIONS):
+                return
+            self._tasks[task] = who
             _hold_nothing(writer)
             await remote.open.call_one(number)
             await asyncio.gather(self._send(reader, number), self._receive(writer, number))
@@ -213,15 +218,17 @@ class _Listener(Actor):
         except (ActorError, SupervisionError, OSError) as error:  # nobody is there, or is any more
             refused = getattr(error, "exception", None)
             if isinstance(refused, ConnectionRefusedError):
-                logger.warning("a connection was refused: %s", refused)
+                self._refused += 1
+                if not self._refused & (self._refused - 1):  # a web page may try all day
+                    logger.warning("connection %d was refused: %s", self._refused, refused)
         # by `__cleanup__` alone; up to Python 3.11, asyncio.streams shows one as an error
         except asyncio.CancelledError:
             pass
         finally:
-            self._tasks.discard(task)
             _end(writer, whole)
-            with suppress(SupervisionError):
-                remote.close.broadcast(number, whole)
+            if self._tasks.pop(task, None) is not None:
+                with suppress(SupervisionError):
+                    remote.close.broadcast(number, whole)
 
     async def _send(self, reader: asyncio.StreamReader, number: int) -> None:
         data = b"?"

@@ -46,6 +46,7 @@ _NOT_STARTED = 127  # the exit status of shells for a command that can't be star
 _PATIENCE = 2.0
 # seconds in which what the script has left in its pipes is read, if somebody else holds them open
 _REST = 1.0
+_LOCALHOST = "localhost"
 
 
 class Exit(NamedTuple):
@@ -153,9 +154,10 @@ class RankProcess(Actor):
             installed.
         """
         address = self._options.master_addr or (
-            "localhost" if len(hosts) == 1 else own_name(hosts=hosts)
+            _LOCALHOST if len(hosts) == 1 else own_name(hosts=hosts)
         )
-        listener = socket.create_server(("", self._options.master_port), backlog=4096)
+        interface = "127.0.0.1" if address == _LOCALHOST else ""
+        listener = socket.create_server((interface, self._options.master_port), backlog=4096)
         port: int = listener.getsockname()[1]
         has_store = find_spec("torch") is not None
         if has_store:
@@ -303,6 +305,8 @@ class RankProcess(Actor):
             ),
         }
         made.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+        if attempt.address == _LOCALHOST:
+            made.setdefault("GLOO_SOCKET_IFNAME", "lo")
         if _local(point) > 1:
             made.setdefault("OMP_NUM_THREADS", "1")
         if options.virtual_local_rank:

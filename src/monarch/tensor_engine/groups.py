@@ -5,7 +5,7 @@ Tensors on CPUs use Gloo, those on GPUs NCCL.
 A group is made by its own members when they first need it, at the same point of their instructions;
 no other rank takes part, and torch's default group, which belongs to the user's code, is left
 alone; `torch_groups` is for that. Members find each other through a store: a file where all are on
-one host, else a server in the controller's process.
+one host, else one that the controller keeps. No port is opened for it.
 
 What ends the wait for a peer: the peer, its end, or `TIMEOUT`. Of the end of one that has yet to
 come to the meeting, the controller leaves word in the store, or the worker itself if it can. In a
@@ -28,12 +28,13 @@ import torch
 import torch.distributed as dist
 
 from .._connections import Connections
+from .._kept_store import KeptStore
+from .._polled_store import LONGEST, SHORTEST, PolledStore
 from . import in_process
 from .gloo import LOOPBACK, TIMEOUT, gloo
 from .instructions import Poison
 
 _OPENS = datetime.timedelta(seconds=5)  # to open a file, which is at once or never
-SHORTEST, LONGEST = 0.0005, 0.05  # seconds between two looks into the store
 
 
 class Meeting(NamedTuple):
@@ -41,14 +42,12 @@ class Meeting(NamedTuple):
 
     Attributes:
         path: A file, where all are on one host; else empty.
-        host: The controller's host otherwise, and
-        port: the port of the store there.
+        kept: The store of the controller, where there are several hosts.
         engine: The id of the engine, where all ranks are in this process; else empty.
     """
 
     path: str
-    host: str = ""
-    port: int = 0
+    kept: KeptStore | None = None
     engine: str = ""
 
     def store(self) -> Any:
@@ -63,7 +62,7 @@ class Meeting(NamedTuple):
             store = dist.FileStore(self.path, -1)
             store.set_timeout(_OPENS)
             return store
-        return dist.TCPStore(self.host, self.port, is_master=False, timeout=TIMEOUT)
+        return PolledStore(self.kept, self.check, TIMEOUT)
 
     def check(self) -> None:
         """Raises RuntimeError: the engine has ended, and its file with it."""
@@ -124,7 +123,7 @@ class RankGroup:
         self.index = self.members.index(rank)
         self.size = len(self.members)
         key = f"group/{name}/{'-'.join(map(str, self.members))}"
-        self._one_host = not meeting.host
+        self._one_host = meeting.kept is None
         self._connections = Connections()
         self._gpu: Any = None
         self._store: Any
@@ -134,7 +133,8 @@ class RankGroup:
             self._store, self.cpu = place.store, place
         else:
             meeting.await_all(key, self.members, rank)
-            self._store = dist.PrefixStore(key, meeting.store())
+            self._met = meeting.store()  # torch's C++ does not keep one that is written in Python
+            self._store = dist.PrefixStore(key, self._met)
             with self._connections.made():
                 self.cpu = self._gloo("cpu")
         self._exchanges = 0

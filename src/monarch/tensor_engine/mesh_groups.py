@@ -14,10 +14,8 @@ from contextlib import suppress
 from itertools import product
 from typing import Any
 
-import torch
-
 from .._core.plane import row_major_strides
-from .._own_address import own_name
+from .._kept_store import keep
 from ..errors import SupervisionError
 from . import call_sites, in_process
 from .engine import Engine
@@ -133,9 +131,8 @@ def meeting_of(engine: Engine) -> Meeting:
             # a fork that ends leaves the folder alone
             os.register_at_fork(after_in_child=engine.end_meeting.detach)
         else:
-            host = own_name(hosts=hosts)
-            store = torch.distributed.TCPStore(host, 0, is_master=True, wait_for_workers=False)
-            engine.meeting = Meeting("", host, store.port)
+            kept, store = keep()
+            engine.meeting = Meeting("", kept)
             engine.end_meeting = weakref.finalize(engine, id, store)  # keeps it until then
         known = weakref.ref(engine)
         engine.executor.when_gone(lambda rank: _tell_end(known, rank))

@@ -17,15 +17,13 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import torch.distributed as dist
-
 from .._connections import Connections
-from .groups import LONGEST, SHORTEST, Meeting
+from .._polled_store import PolledStore
+from .groups import Meeting
 
 _GLANCE = 0.01  # seconds between looks at whether a member has ended, while torch connects
 _making = threading.Lock()  # held by who makes groups of torch in this process
@@ -67,7 +65,7 @@ class Rendezvous:
         self._refused = f"refused/{name}"
         self._name = name
         self._base = meeting.store()
-        self.store = _Store(self._base, self.check)
+        self.store = PolledStore(self._base, self.check)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -152,64 +150,3 @@ class Rendezvous:
                 over.set()
                 watcher.join()
         self.check()  # what was broken off may have been made all the same
-
-
-class _Store(dist.Store):  # type: ignore[name-defined]  # it is there
-    """The store of a meeting, in which each wait looks for an end, too.
-
-    Args:
-        base: The store.
-        check: Raises the end.
-    """
-
-    def __init__(self, base: Any, check: Any) -> None:
-        super().__init__()
-        self._base = base
-        self._check = check
-        self._clones: list[_Store] = []
-
-    def wait(self, keys: Sequence[str], timeout: Any = None) -> None:
-        """Wait until all keys are there, as long as no member ends."""
-        pause = SHORTEST
-        while not self._base.check(list(keys)):
-            self._check()
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST)
-
-    def get(self, key: str) -> bytes:
-        self.wait([key])
-        found: bytes = self._base.get(key)
-        return found
-
-    def set(self, key: str, value: Any) -> None:
-        self._base.set(key, value)
-
-    def add(self, key: str, amount: int) -> int:
-        total: int = self._base.add(key, amount)
-        return total
-
-    def check(self, keys: Sequence[str]) -> bool:
-        found: bool = self._base.check(list(keys))
-        return found
-
-    def compare_set(self, key: str, expected: str, desired: str) -> Any:
-        return self._base.compare_set(key, expected, desired)
-
-    def deleteKey(self, key: str) -> bool:  # noqa: N802  # torch's C++ calls it so
-        deleted: bool = self._base.delete_key(key)
-        return deleted
-
-    def getNumKeys(self) -> int:  # noqa: N802  # the same
-        count: int = self._base.num_keys()
-        return count
-
-    def set_timeout(self, timeout: Any) -> None:
-        """Ignore torch's limits: the end of a member is what ends a wait."""
-
-    def has_extended_api(self) -> bool:
-        return False
-
-    def clone(self) -> _Store:
-        made = _Store(self._base.clone(), self._check)
-        self._clones.append(made)  # C++ does not keep it
-        return made

@@ -64,10 +64,10 @@ def dashboard(
     def show(access: dict[str, str]) -> None:
         print(json.dumps({"link": access["link"]}) if as_json else access["link"], flush=True)
         if wanted:
-            webbrowser.open(access["link"])
+            webbrowser.open(access["own_link"])  # its command line is seen by other users
 
     if what is not None and "://" in what:
-        show({"link": _link(what, role)})
+        show(_access(what, role))
         return
     program = None if what is None else int(what) if what.isdigit() else _program_or_run(what)
     if isinstance(program, str):
@@ -111,8 +111,8 @@ def _has_display() -> bool:
     )
 
 
-def _link(url: str, role: str) -> str:
-    """A link to the program of this machine that has its admin interface there.
+def _access(url: str, role: str) -> dict[str, str]:
+    """How to get into the program of this machine that has its admin interface there.
 
     Raises:
         ValueError: There is none, or it is no URL.
@@ -124,7 +124,7 @@ def _link(url: str, role: str) -> str:
         with suppress(ConnectionError, SupervisionError, TimeoutError):
             _, access = find_access(connect(program), role)
             if access is not None and urlsplit(access["url"])[:2] == wanted[:2]:
-                return str(access["link"])
+                return access
     raise ValueError(
         f"no program of yours on this machine has its admin interface at {url}: `monarch dashboard`"
         " there prints a link to it"

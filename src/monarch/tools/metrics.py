@@ -12,6 +12,7 @@ import hmac
 import json
 import os
 import secrets
+import sys
 import threading
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +21,7 @@ from typing import Annotated
 
 import typer
 
+from .._listening import SharedListener
 from .._ours import HERE, NEW, opened, resolved
 from ..programs import Connection
 from ..telemetry.answer import Collected
@@ -30,6 +32,7 @@ from .programs import PROGRAM, reach
 app = typer.Typer()
 
 _PATIENCE = 20.0  # seconds for an answer; hosts that are late are named before
+_MOST = 64  # connections at a time
 _MOST_ROWS = 100_000  # of each table
 _LOCAL = ("127.0.0.1", "localhost")
 _SCRAPE = """scrape_configs:
@@ -115,6 +118,12 @@ class _Server(ThreadingHTTPServer):
             super().__init__(("127.0.0.1", port), _Handler)
         except OSError as error:
             raise ValueError(f"port {port} can't be listened at: {error.strerror}") from None
+        self.socket = SharedListener(self.socket.detach(), _MOST)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of who has gone before he had his answer."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -23,7 +23,7 @@ from .programs import PROGRAM, reach
 
 app = typer.Typer()
 
-_TOKEN = "MONARCH_ADMIN_TOKEN"
+_TOKEN, _ADDR = "MONARCH_ADMIN_TOKEN", "MONARCH_ADMIN_ADDR"
 
 
 class _Theme(str, Enum):
@@ -47,9 +47,10 @@ def tui(
         typer.Option(
             "--addr",
             "-a",
+            envvar=_ADDR,
             help=(
-                f"An admin interface: host:port or URL, with ${_TOKEN}; or a link of `monarch"
-                " admin`."
+                f"An admin interface: host:port or URL, with ${_TOKEN}. A link of `monarch admin`"
+                f" is read from ${_ADDR} alone."
             ),
         ),
     ] = None,
@@ -85,6 +86,11 @@ def tui(
             )
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise ValueError("the dashboard needs a terminal; --diagnose prints a report anywhere")
+    if any("/login?code=" in each for each in sys.argv):
+        raise ValueError(
+            "other users of this machine can read a link in a command line, and use it first:"
+            f" {_ADDR}='http://...' monarch tui"
+        )
     context = _tls(tls_ca, tls_cert, tls_key)
     if addr is None:
         way: AbstractContextManager[faces.Access] = _own(program, context)

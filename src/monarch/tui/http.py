@@ -187,7 +187,9 @@ def open_access(
     code = parse_qs(parts.query).get("code", [""])[0] if path.endswith("/login") else ""
     base = f"{parts.scheme}://{parts.netloc}{path.removesuffix('/login') if code else path}"
     if code:
-        return Access(base, {"Cookie": _session(Access(base, {}, context), code)}, context)
+        return Access(
+            base, {"X-Monarch-Session": _session(Access(base, {}, context), code)}, context
+        )
     if not token:
         raise ValueError(
             "a token is needed: MONARCH_ADMIN_TOKEN=$(monarch admin --token), or give the link that"
@@ -197,19 +199,8 @@ def open_access(
 
 
 def _session(access: Access, code: str) -> str:
-    """The cookie for which a link is exchanged, as a header."""
-    connection = _connect(access, PATIENCE)
-    try:
-        with _without_tls_told(access):
-            connection.connect()
-        connection.request("GET", f"{urlsplit(access.url).path}/login?{urlencode({'code': code})}")
-        with connection.getresponse() as answer:
-            cookie = answer.headers.get("Set-Cookie")
-            if answer.status != 200 or cookie is None:
-                raise _error(answer)
-            return cookie.partition(";")[0]
-    finally:
-        connection.close()
+    """The session for which a link is exchanged."""
+    return str(Line(access).post(f"/login?{urlencode({'code': code})}", {})["session"])
 
 
 def _connect(access: Access, patience: float) -> http.client.HTTPConnection:

@@ -10,6 +10,31 @@ export class ApiError extends Error {
   }
 }
 
+/** The path of the server, which may stand behind that of a proxy; saved runs are below it. */
+export const root = location.pathname.replace(/(login|runs\/[0-9a-f]{16}\/)$/, "");
+
+/** Where the session is kept: for this origin, of which the port is a part. A cookie would go to each server of this host. */
+const KEY = `monarch-session ${root}`;
+
+/** The link that has led here is exchanged, once, for a session; all that is asked waits for that. */
+const entered = location.pathname.endsWith("/login") ? enter() : undefined;
+
+async function enter(): Promise<void> {
+  try {
+    const response = await fetch(`login${location.search}`, { method: "POST" });
+    if (response.ok) localStorage.setItem(KEY, ((await response.json()) as { session: string }).session);
+    history.replaceState(null, "", `./${location.hash}`); // the link is used up; perhaps it was before, by this browser
+  } catch {
+    // nobody answers: what is asked next says so, and the link is still there for another try
+  }
+}
+
+async function ask(path: string, how: { method?: string; headers?: Record<string, string>; body?: string; signal?: AbortSignal | null } = {}): Promise<Response> {
+  await entered;
+  const headers = { ...how.headers, "X-Monarch-Session": localStorage.getItem(KEY) ?? "" };
+  return answer(await fetch(path, { ...how, headers }));
+}
+
 async function answer(response: Response): Promise<Response> {
   if (response.ok) return response;
   let code = "";
@@ -31,13 +56,13 @@ function query(values: Values): string {
 }
 
 export async function get<T>(path: string, values: Values = {}, signal?: AbortSignal): Promise<T> {
-  const response = await fetch(`${path}?${query(values)}`, { signal: signal ?? null });
-  return (await (await answer(response)).json()) as T;
+  const response = await ask(`${path}?${query(values)}`, { signal: signal ?? null });
+  return (await response.json()) as T;
 }
 
 /** As `get`, of an answer that is a file. */
 export async function getFile(path: string, values: Values = {}): Promise<Blob> {
-  return await (await answer(await fetch(`${path}?${query(values)}`))).blob();
+  return await (await ask(`${path}?${query(values)}`)).blob();
 }
 
 export async function post<T>(path: string, body: object = {}, signal?: AbortSignal): Promise<T> {
@@ -60,7 +85,7 @@ export function save(content: Blob, name: string): void {
 
 async function send(path: string, body: object, signal?: AbortSignal): Promise<Response> {
   const headers = { "Content-Type": "application/json" };
-  return answer(await fetch(path, { method: "POST", headers, body: JSON.stringify(body), signal: signal ?? null }));
+  return ask(path, { method: "POST", headers, body: JSON.stringify(body), signal: signal ?? null });
 }
 
 export type Row = Record<string, unknown>;
@@ -102,7 +127,7 @@ export interface Sent {
 export async function* events(url: string, place: string, signal: AbortSignal): AsyncGenerator<Sent[]> {
   const headers: Record<string, string> = { Accept: "text/event-stream" };
   if (place) headers["Last-Event-ID"] = place;
-  const response = await answer(await fetch(url, { headers, signal }));
+  const response = await ask(url, { headers, signal });
   if (!response.body || !response.headers.get("Content-Type")?.startsWith("text/event-stream")) {
     throw new ApiError(404, "", "this is no stream of events: a proxy has answered");
   }

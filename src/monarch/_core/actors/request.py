@@ -185,6 +185,9 @@ class _MeshCall(PendingOperation):
         """The ranks that have not answered."""
         raise NotImplementedError
 
+    def unanswered(self) -> PendingCall:
+        return PendingCall(self, self._uid, [proc for _, proc in self._silent()])
+
     def cancel(self, future: FutureState) -> bool:
         return current_hub().cancel(self.number, self._uid, self._silent())
 
@@ -291,12 +294,10 @@ class Gather(_PerRank, _MeshCall):
         return CallTimeoutError(text, AnswersByRank(self._extent, came))
 
     def _silent(self) -> list[tuple[int, ProcAddress]]:
-        return [
-            (rank, self._procs[rank]) for rank, reply in enumerate(self._replies) if reply is None
-        ]
+        return [each for each in enumerate(self._procs) if self._replies[each[0]] is None]
 
     def awaited(self) -> PendingCall | None:
-        return PendingCall(self, self._uid, [proc for _, proc in self._silent()])
+        return self.unanswered()
 
     def describe(self) -> str:
         size = len(self._procs)
@@ -307,10 +308,13 @@ class Gather(_PerRank, _MeshCall):
         return f"{self.name} on {size} ranks; no answer yet from {named}"
 
 
-class StreamCall(_MeshCall):
-    """Each answer completes the next future, and lets go of it."""
+class StreamCall(_PerRank, _MeshCall):
+    """Each answer completes the next future, and lets go of it.
 
-    __slots__ = ("_answered", "futures")
+    Several sends of one rank, through an explicit port, take several places.
+    """
+
+    __slots__ = ("_answered", "_left", "futures")
 
     def __init__(
         self,
@@ -322,26 +326,12 @@ class StreamCall(_MeshCall):
     ) -> None:
         super().__init__(endpoint, uid, procs, extent, site)
         self._answered: list[int] = []
-        self.futures: deque[RankFuture[Any]] = deque(
-            Promise(self, RankFuture).future  # type: ignore[misc]
-            for _ in procs
-        )
-
-    def reply(self, frame: Frame) -> bool:
-        # several sends of one rank, through an explicit port, take several places
-        return self._take(frame.rank, frame)
-
-    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
-        for rank, proc in enumerate(self._procs):
-            if proc == address and rank not in self._answered:
-                self._take(rank, failure)
-        return len(self._answered) >= len(self._procs)
+        self._left = len(procs)
+        futures: Any = (Promise(self, RankFuture).future for _ in procs)
+        self.futures: deque[RankFuture[Any]] = deque(futures)
 
     def _silent(self) -> list[tuple[int, ProcAddress]]:
         return [(rank, proc) for rank, proc in enumerate(self._procs) if rank not in self._answered]
-
-    def unanswered(self) -> PendingCall:
-        return PendingCall(self, self._uid, [proc for _, proc in self._silent()])
 
     def has_answer_of(self, rank: int) -> bool:
         return rank in self._answered
@@ -352,6 +342,7 @@ class StreamCall(_MeshCall):
         except IndexError:
             return True
         self._answered.append(rank)
+        self._left = len(self.futures)
         future._rank = Point(rank, self._extent)
         promise = Promise.of(future)
         if was_dropped(reply):
@@ -363,7 +354,7 @@ class StreamCall(_MeshCall):
             await_cause(call, current_hub(), self._procs[rank], reply, end)
         else:
             promise.resolve(reply, read_value)
-        return not self.futures
+        return self._left == 0
 
     def describe(self) -> str:
         return f"the next answer of {self.name}; {len(self._answered)} of {len(self._procs)} came"

@@ -25,6 +25,8 @@ UPDATE_CLASS = b"\0update_class"
 TRACE = b"\0\0"
 """Between the meta of a call and the W3C trace context of its caller, where that has one."""
 
+_ANYTHING = "backslashreplace"
+
 
 class Traced(str):
     """The name of an endpoint that was called with a trace context, for those who look at that.
@@ -54,11 +56,19 @@ def answer_to(call: Frame, flags: int, payload: bytes = b"") -> Frame:
 
 @functools.lru_cache(maxsize=4096)
 def decode_meta(meta: bytes) -> tuple[str, Extent]:
+    """The name of an endpoint, and the extent that was called; a name that no endpoint has, where a
+    broken peer has sent anything.
+    """
     if meta.startswith(b"\0"):
-        return meta.decode(), NO_EXTENT
+        return meta.decode(errors=_ANYTHING), NO_EXTENT
     call, _, trace = meta.partition(TRACE)
-    method, *geometry = call.decode().split("\0")
+    text = call.decode(errors=_ANYTHING)
+    method, *geometry = text.split("\0")
+    try:
+        extent = Extent(geometry[::2], list(map(int, geometry[1::2])))
+    except ValueError:
+        method, extent = text, NO_EXTENT
     if trace:
         method = Traced(method)
-        method.trace = trace.decode()
-    return method, Extent(geometry[::2], [int(size) for size in geometry[1::2]])
+        method.trace = trace.decode(errors=_ANYTHING)
+    return method, extent

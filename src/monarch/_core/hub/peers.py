@@ -33,9 +33,8 @@ class Peers:
         self._urgent_peers: dict[ProcAddress, Way] = {}
         self._ended: Tombstones[ProcAddress] = Tombstones()
         self.peer_lost_hooks: list[Callable[[ProcAddress, Failure], None]] = []
-        self.last_death: tuple[ProcAddress, Failure, float] | None = (
-            None  # and when it was heard of
-        )
+        # and when it was heard of
+        self.last_death: tuple[ProcAddress, Failure, float] | None = None
         self._lock = threading.Lock()
         self.end: Failure | None = None  # why nothing can be sent any more
         # hosts that are known to be gone before anybody asks for them

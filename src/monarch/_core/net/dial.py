@@ -160,10 +160,9 @@ class Dial:
             GREETING_TIMEOUT, f"it did not say who it is within {GREETING_TIMEOUT:g}s"
         )
         tls = self._trust.uses_tls(self._channel)
-        ends = {"done": self._done, "failed": self._fail}
         self._greeting = Greeting(
-            self._poller, sock, self._trust, tls=tls, server_side=False, **ends
-        )
+            self._poller, sock, self._trust, tls=tls, server_side=False, done=self._done, failed=self._fail
+        )  # fmt: skip
         self._greeting.start()
 
     def _done(self, sock: socket.socket) -> None:

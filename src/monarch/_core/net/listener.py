@@ -2,12 +2,14 @@
 
 A socket that listens, and those who have connected to it and not yet proved who they are.
 
-What ends an unfinished connection: success; a reason; `GREETING_TIMEOUT`; or `MOST_GREETINGS` newer
-ones. Memory for them is bounded by that number, and until its first byte each costs a descriptor
-and little else: any number of strangers may knock. A step of a handshake takes up to a millisecond,
-so there is one per turn: between two of them, those who are in are served, and nobody is accepted
-while others wait for their steps. Who was refused, and why, is logged with the peer's address, some
-lines per period.
+What ends an unfinished connection: success; a reason; `GREETING_TIMEOUT`; or that `MOST_GREETINGS`
+are there, of which the oldest goes, one of others before one of our user. Another user of this
+host, or an address of another host, has a quarter of them at most: who wants more is refused before
+anything is made, and keeps nobody waiting. Memory for them is bounded by that number, and until its
+first byte each costs a descriptor and little else: any number of strangers may knock. A step of a
+handshake takes up to a millisecond, so there is one per turn: between two of them, those who are in
+are served, and nobody is accepted while others wait for their steps. Who was refused, and why, is
+logged with the peer's address, some lines per period.
 """
 
 from __future__ import annotations
@@ -24,13 +26,14 @@ from ..wire.channel import Channel
 from .door import Warnings
 from .flow import ByteStream, StreamEvents
 from .greeting import GREETING_TIMEOUT, Greeting
-from .peer_credentials import NOT_OPEN, is_open_to
+from .peer_credentials import NOT_OPEN, Who, is_open_to, who_at
 from .poller import READ, Poller, Timer
 from .sockets import listen_on, peer_name
 from .trust import OPEN, Trust
 from .unix import closed_on_error
 
 MOST_GREETINGS = 256
+_MOST_OF_OTHERS = MOST_GREETINGS // 4  # of one user, or address, but of our user
 _ACCEPTS = 16  # in one turn
 _MOST_DUE = 16  # that wait for their next step while others are accepted
 _NO_DESCRIPTOR_PAUSE = 0.1  # seconds until a listener tries again
@@ -86,8 +89,8 @@ class Listener:
         self._on_stream = on_stream
         self._path = bound.path if bound.scheme == "ipc" else None
         self._inode = os.stat(self._path).st_ino if self._path else 0
-        # when each is too late, and whose it is; oldest first
-        self._greetings: dict[Greeting, tuple[float, str]] = {}
+        # when each is too late, and who it is; oldest first
+        self._greetings: dict[Greeting, tuple[float, str, Who]] = {}
         # next steps of those that have sent something
         self._due: deque[Callable[[], None]] = deque()
         self._timer: Timer | None = None
@@ -147,7 +150,7 @@ class Listener:
         if self._closed:
             return
         self._warnings.warn(f"cannot accept connections on {self.channel.name}: {error.strerror}")
-        self._drop_oldest("no descriptor is left for it")
+        self._make_room("no descriptor is left for it")
         self._poller.modify(self._sock.fileno(), 0)
         self._poller.call_later(_NO_DESCRIPTOR_PAUSE, self._accept_again)
 
@@ -157,9 +160,14 @@ class Listener:
 
     def _greet(self, sock: socket.socket) -> None:
         sock.setblocking(False)
-        peer = peer_name(sock)
+        peer, who = peer_name(sock), who_at(sock)
+        of_same = sum(each == who for _, _, each in self._greetings.values())
+        if of_same >= _MOST_OF_OTHERS and who != os.geteuid():
+            sock.close()
+            self._warn(peer, f"{of_same} of {who} have not said yet who they are")
+            return
         if len(self._greetings) >= MOST_GREETINGS:
-            self._drop_oldest("too many others came after it")
+            self._make_room("too many others came after it")
 
         def done(sock: socket.socket) -> None:
             self._greetings.pop(greeting, None)
@@ -172,7 +180,7 @@ class Listener:
         greeting = Greeting(
             self._poller, sock, self._trust, tls=self._tls, server_side=True, done=done, failed=failed, in_turn=self._queue
         )  # fmt: skip
-        self._greetings[greeting] = time.monotonic() + GREETING_TIMEOUT, peer
+        self._greetings[greeting] = time.monotonic() + GREETING_TIMEOUT, peer, who
         if self._timer is None:
             self._timer = self._poller.call_later(GREETING_TIMEOUT, self._drop_late)
         greeting.start()
@@ -199,23 +207,28 @@ class Listener:
             events = self._on_stream(stream)
         stream.opened(sock, events)
 
-    def _drop_oldest(self, reason: str) -> None:
-        if self._greetings:
-            greeting = next(iter(self._greetings))
-            _, peer = self._greetings.pop(greeting)
-            greeting.abort()
-            self._warn(peer, reason)
+    def _make_room(self, reason: str) -> None:
+        """Drop the oldest: of others, if there are any."""
+        ours = os.geteuid()
+        by_age = sorted(self._greetings, key=lambda each: self._greetings[each][2] == ours)
+        for oldest in by_age[:1]:
+            self._drop(oldest, reason)
+
+    def _drop(self, greeting: Greeting, reason: str) -> None:
+        _, peer, _ = self._greetings.pop(greeting)
+        greeting.abort()
+        self._warn(peer, reason)
 
     def _drop_late(self) -> None:
         """One timer serves all: it is set for the oldest."""
         self._timer = None
         now = time.monotonic()
         while self._greetings:
-            until, _ = next(iter(self._greetings.values()))
+            oldest, (until, _, _) = next(iter(self._greetings.items()))
             if until > now:
                 self._timer = self._poller.call_later(until - now, self._drop_late)
                 return
-            self._drop_oldest(f"it did not say who it is within {GREETING_TIMEOUT:g}s")
+            self._drop(oldest, f"it did not say who it is within {GREETING_TIMEOUT:g}s")
 
     def _warn(self, peer: str, reason: str) -> None:
         self._warnings.warn(f"refused a connection from {peer} to {self.channel.name}: {reason}")

@@ -224,9 +224,14 @@ def check_peer(sock: socket.socket) -> int:
     Raises:
         PeerRefused: The peer runs as another user.
     """
-    pid, uid, _ = _CREDENTIALS.unpack(
-        sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    )
+    pid, uid = credentials(sock)
     if uid != os.geteuid():
         raise PeerRefused(f"process {pid} runs as user {uid}, not as user {os.geteuid()}")
-    return int(pid)
+    return pid
+
+
+def credentials(sock: socket.socket) -> tuple[int, int]:
+    """The process and the user at the other end of a Unix socket."""
+    told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(told)
+    return pid, uid

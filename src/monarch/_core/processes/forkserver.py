@@ -54,15 +54,13 @@ class _Names:
 
 def _pickled(value: Any) -> bytes:
     """Return a class or function as bytes, to be read once needed; nothing where it brings much."""
-    if type(value) is bytes:
-        return value
     if not isinstance(value, (type, types.FunctionType)):
-        return b""
+        return value if type(value) is bytes else b""
     if value not in _known:
         _known[value] = b""
         with suppress(Exception):  # it can't be sent
-            pickled = pickling.dumps_inline(value)
-            _known[value] = pickled if len(pickled) < _MOST else b""
+            if len(pickled := pickling.dumps_inline(value)) < _MOST:
+                _known[value] = pickled
     return _known[value]
 
 

@@ -477,12 +477,6 @@ class Link:
 
 
 _ACTIONS: dict[str, Callable[[Link], None]] = {
-    "dial": Link._dial,
-    "greet": Link._greet,
-    "join": Link._join,
-    "start": Link._start,
-    "drop": Link._drop,
-    "part": Link._part,
-    "pause": Link._pause,
-    "tell": Link._tell,
-}
+    "dial": Link._dial, "greet": Link._greet, "join": Link._join, "start": Link._start,
+    "drop": Link._drop, "part": Link._part, "pause": Link._pause, "tell": Link._tell,
+}  # fmt: skip

@@ -70,8 +70,7 @@ def known() -> Names:
     own = reducers.own_classes()
     found: Any = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID if own is None else own
     classes: list[type] = [cls for cls in found.copy().values() if cls in brought]
-    names = dict(handed)
-    names.update((name, function) for (of, name), function in functions.items() if of == id(own))
+    names = handed | {name: each for (of, name), each in functions.items() if of == id(own)}
     for cls in reversed(classes):  # what the first one uses, the actor's own, is not replaced
         for part in reversed(brought[cls]):
             names.update(part)

@@ -1,0 +1,141 @@
+"""Another server of the same machine, in the same browser, does not get the session of a dashboard.
+
+Cookies have no port: what 127.0.0.1:1729 sets is sent to 127.0.0.1:1730, which may be another
+user's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from helpers.admin import Asker
+from helpers.browsers import Tab
+from helpers.demo import demo
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytest.importorskip("duckdb")
+pytest.importorskip("arro3.core")
+
+pytestmark = pytest.mark.timeout(300)  # a program and a browser start on a busy machine
+
+ATTACK = """async (url) => {
+    const stop = `${url}/v1/meshes/trainers/stop`;
+    const tried = async (what, attempt) => { try { return [what, await attempt()]; } catch (error) { return [what, null]; } };
+    const frame = document.body.appendChild(document.createElement("iframe"));
+    frame.src = `${url}/`;
+    await new Promise((resolve) => (frame.onload = resolve));
+    const opened = window.open(`${url}/`);
+    const read = (path) => fetch(url + path, { credentials: "include" });
+    return Object.fromEntries([
+        await tried("storage", () => [Object.keys(localStorage), Object.keys(sessionStorage), document.cookie].join("") || null),
+        await tried("read", async () => (await read("/v1/root")).status),
+        await tried("header", async () => (await fetch(`${url}/v1/root`, { headers: { "X-Monarch-Session": "x" } })).status),
+        await tried("script", () => new Promise((resolve, reject) => {
+            const script = document.createElement("script");
+            Object.assign(script, { src: `${url}/assets/app.js`, type: "module", onload: resolve, onerror: reject });
+            document.body.append(script);
+        })),
+        await tried("frame", () => frame.contentWindow.localStorage.length),
+        await tried("window", () => opened.localStorage.length),
+        await tried("stop", async () => (await fetch(stop, { method: "POST", credentials: "include" })).status),
+        await tried("blind", async () => (await fetch(stop, { method: "POST", mode: "no-cors", credentials: "include" }), null)),
+    ]);
+}"""
+
+
+class Attacker(BaseHTTPRequestHandler):
+    """Keeps the headers of who comes."""
+
+    heard: list[dict[str, str]]
+
+    def do_GET(self) -> None:
+        self.heard.append({name.lower(): value for name, value in self.headers.items()})
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<form method=post></form>")
+
+    def log_message(self, *args: Any) -> None:
+        """Nobody reads it."""
+
+
+@contextmanager
+def attacker() -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """Its URL, on another port of 127.0.0.1, and what it has heard."""
+    heard: list[dict[str, str]] = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("With", (Attacker,), {"heard": heard}))
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/", heard
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.mark.may_keep("threads", "descriptors")  # of requests that go on when the test ends
+def test_a_server_at_another_port_gets_no_session_and_can_do_nothing(browser: Any) -> None:
+    with demo(16, "none") as program, attacker() as (url, heard):
+        context = browser.new_context()
+        tab = Tab(context, program.url)
+        tab.page.goto(program.link)
+        tab.wait_for(".verdict")
+        assert "code=" not in tab.page.url
+        other = context.new_page()
+        asked: list[Any] = []
+        other.goto(url)
+        other.on("request", lambda request: asked.append(request.all_headers()))
+        found = other.evaluate(ATTACK, program.url)
+        assert found == dict.fromkeys(found) and len(found) == 8, found
+        # by a form, which is what a browser sends with least asking
+        other.goto(url)
+        with other.expect_response(lambda response: response.request.method == "POST") as answer:
+            other.evaluate(
+                "(to) => { document.forms[0].action = to; document.forms[0].submit(); }",
+                f"{program.url}/v1/meshes/trainers/stop",
+            )
+        assert answer.value.status == 403
+        assert heard and asked
+        for headers in heard + asked:
+            assert "cookie" not in headers and "authorization" not in headers
+            assert headers.get("x-monarch-session", "x") == "x"  # that which it has made up
+            sent = {name: value for name, value in headers.items() if "monarch" in name}
+            assert Asker(program.url).raw("GET", "/v1/root", headers=sent)[0] == 401
+        assert context.cookies() == []
+        assert {mesh["name"] for mesh in program.asker.get("/v1/now")["meshes"].values()} >= {
+            "trainers"
+        }
+        context.close()
+
+
+def test_the_session_is_there_in_another_tab_and_after_a_reload(browser: Any) -> None:
+    with demo(16, "none") as program:
+        context = browser.new_context()
+        first = Tab(context, program.url)
+        first.page.goto(program.link)
+        first.wait_for(".verdict")
+        first.page.reload()
+        first.wait_for(".verdict")
+        second = Tab(context, program.url)
+        second.page.goto(program.link)  # which is used up
+        second.wait_for(".verdict")
+        second.open("logs")
+        second.wait_for("h1", "Logs")
+        assert first.complaints == [], first.refused
+        context.close()
+        stranger = browser.new_context()
+        third = Tab(stranger, program.url)
+        third.page.goto(program.link)
+        third.wait_for("[role=status]", "a link that was not used yet")
+        assert urlsplit(third.page.url).path == "/"
+        stranger.close()

@@ -1,0 +1,135 @@
+"""Where ranks meet, no stranger reads or sets a key: what listens, and what is behind it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helpers.listening import is_store, listening
+from helpers.netns import why_not
+from helpers.remote import run
+from helpers.workers import attached_cluster
+
+pytest.importorskip("torch", reason="ranks meet at a store of torch")
+
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is public
+
+from monarch.actor import HostMesh
+from monarch.elastic import ElasticGroup, World
+
+if TYPE_CHECKING:
+    from helpers.jobs import Home
+
+pytestmark = pytest.mark.may_keep("descriptors", "threads")  # torch's
+
+
+@pytest.fixture
+def hosts() -> Iterator[HostMesh]:
+    with attached_cluster(2) as cluster:
+        yield cluster.hosts
+
+
+LOOPBACK = "127.0.0.1"
+SCRIPT = """
+    import json, os, sys
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is public
+
+    sys.path.insert(0, sys.argv[1])
+    from helpers.listening import listening
+
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 0:
+        with open("/proc/net/tcp") as four, open("/proc/net/tcp6") as six:
+            lines = [line.split() for line in [*four, *six]]
+        port = f":{int(os.environ['MASTER_PORT']):04X}"
+        store = [fields[1] for fields in lines if fields[3] == "0A" and fields[1].endswith(port)]
+        with open("seen", "w") as file:
+            json.dump([store, listening()], file)
+    dist.barrier()
+    os._exit(0)
+"""
+
+
+@pytest.mark.processes("a script under `monarch run`")
+def test_a_script_on_one_host_meets_on_the_loopback_interface_alone(home: Home) -> None:
+    (home.folder / "script.py").write_text(textwrap.dedent(SCRIPT))
+    tests = __file__.rpartition("/faults/")[0]
+    home.monarch("run", "--nproc-per-node=2", "script.py", tests, env={"TMPDIR": str(home.folder)})
+    store, others = json.loads((home.folder / "seen").read_text())
+    loopback = f"{int.from_bytes(socket.inet_aton(LOOPBACK), sys.byteorder):08X}"
+    assert [address.partition(":")[0] for address in store] == [loopback]
+    assert others and {host for host, _ in others} == {LOOPBACK}
+
+
+class Looks:
+    """Tells of each rank which stores it has opened to everybody."""
+
+    def train(self, world: World) -> None:
+        world.restore()
+        for _ in world.steps(1):
+            world.report([address for address in listening() if is_store(*address)])
+
+
+@pytest.mark.processes("ranks of torch, in processes")
+def test_a_world_of_an_elastic_group_opens_no_store(hosts: HostMesh) -> None:
+    reports = list(ElasticGroup(hosts, Looks, ranks=2, min_ranks=2).run())
+    assert [report.value for report in reports] == [[], []]
+
+
+def test_what_is_looked_for_would_be_found() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port = listener.getsockname()[1]
+        assert ("127.0.0.1", port) in listening() and not is_store("127.0.0.1", port)
+    store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    assert ("::", store.port) in listening() and is_store("127.0.0.1", store.port)
+
+
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+@pytest.mark.processes("hosts with networks of their own")
+def test_from_another_host_nobody_reads_where_ranks_of_a_mesh_meet() -> None:
+    run("""
+        import json, subprocess, sys, textwrap
+        import torch
+        from helpers.listening import listening
+        from monarch import inspect, reduce
+        from monarch.actor import Actor
+
+        os.environ["GLOO_SOCKET_IFNAME"] = "eth0"  # what the name of these hosts means is no use
+        LOOK = '''
+        import json, sys
+        from helpers.listening import is_store
+        print(json.dumps([address for address in json.loads(sys.argv[1]) if is_store(*address)]))
+        '''
+
+        class Torch(Actor):
+            @endpoint
+            def total(self, group):
+                from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is public
+
+                total = torch.ones(1)
+                dist.all_reduce(total, group=group)
+                return total.item()
+
+        with machines(2, 1) as (network, w, hosts, procs, members):
+            trainers = procs.spawn("trainers", Torch)
+            with procs.activate() as mesh:
+                ones = torch.ones(2)
+                assert inspect(reduce(ones, "hosts"), hosts=0, g=0).tolist() == [2.0, 2.0]
+                group = mesh.process_group("hosts")
+                assert trainers.total.call(group).get().values() == [2.0, 2.0]
+                pids = ["self", *members.pid.call().get().values()]
+                places = [network.hosts[0].address, *(host.address for host in network.hosts[1:])]
+                found = [(place, port) for pid, place in zip(pids, places) for _, port in listening(pid)]
+                assert found  # of gloo
+                command = [sys.executable, "-c", textwrap.dedent(LOOK), json.dumps(found)]
+                env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+                looked = network.hosts[2].run(command, env=env, capture_output=True, text=True)
+                assert looked.stdout == "[]\\n", looked
+        """)

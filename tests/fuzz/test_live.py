@@ -1,0 +1,28 @@
+"""Real processes, to which a peer that was let in says anything, for some seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fuzz.inputs import run_plain
+from fuzz.live import live, targets
+
+SEED = 20261129
+
+pytestmark = [
+    pytest.mark.processes("a proc, an agent and the gateway of a host"),
+    pytest.mark.may_keep("descriptors", "threads"),  # of links to hosts that were shut down
+]
+
+
+@pytest.fixture(autouse=True)
+def _processes() -> Iterator[None]:
+    yield
+    live.close()
+
+
+def test_no_bytes_of_a_peer_that_is_in_end_a_process_or_keep_it_from_others() -> None:
+    for target in targets():
+        run_plain(target, SEED, 60)
