@@ -46,6 +46,7 @@ if str(HERE) not in sys.path:
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
 
 if TYPE_CHECKING:
+    from helpers.ahead import Ahead
     from helpers.faults import Faults
     from helpers.jobs import Home
     from helpers.kubernetes import Kubernetes
@@ -369,6 +370,13 @@ def spawn(request: pytest.FixtureRequest, _process_test: None) -> Iterator[Spawn
         request.getfixturevalue("far_hosts")
     with nullcontext() if far or processes else local_hosts():  # its end is that of the procs
         yield from _spawning(this_host, processes)
+
+
+@pytest.fixture(scope="module")
+def ran_ahead(request: pytest.FixtureRequest) -> Ahead:
+    from helpers.ahead import run_ahead
+
+    return run_ahead(request)
 
 
 @pytest.fixture

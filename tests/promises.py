@@ -838,6 +838,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_foreign_folders.py::test_a_folder_that_is_moved_while_it_is_open_is_still_the_one_written",
                 "tests/faults/test_foreign_folders.py::test_a_token_that_another_user_has_put_there_is_not_used",
                 "tests/faults/test_foreign_folders.py::test_a_program_that_fails_in_a_shared_folder_loses_nothing",
+                "tests/api/test_files.py::test_files_are_reached_by_their_paths_only_where_there_is_a_reason",
             ),
             "other users of the machine: to lead the caches of `sync` and of environments": (
                 "tests/faults/test_foreign_folders.py::test_caches_among_temporary_files_are_not_where_another_user_leads",
@@ -846,6 +847,9 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "other users of the machine: to read the output of `monarch run`, or have it written": (
                 "tests/procs/test_run_files.py::test_output_goes_into_a_fresh_folder_and_not_through_links",
                 "tests/procs/test_run_files.py::test_a_folder_of_this_name_that_another_user_has_made_is_refused",
+            ),
+            "other users of the machine: to have a program open what they left as a `*.duckdb`": (
+                "tests/pure/test_query_command.py::test_what_another_user_has_made_is_no_run_and_is_not_opened",
             ),
             "other users of the machine: to read large messages on their way": (
                 "tests/faults/test_payloads.py::test_segments_vanish_when_the_receiver_of_a_thousand_of_them_is_killed",
@@ -868,6 +872,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "the network: to read or set what ranks tell each other as they meet": (
                 "tests/faults/test_torch_stores.py::test_from_another_host_nobody_reads_where_ranks_of_a_mesh_meet",
                 "tests/faults/test_torch_stores.py::test_a_world_of_an_elastic_group_opens_no_store",
+                "tests/faults/test_torch_stores.py::test_another_user_does_not_reach_the_file_in_which_ranks_of_one_host_meet",
                 "tests/faults/test_torch_stores.py::test_a_script_on_one_host_meets_on_the_loopback_interface_alone",
             ),
             "the network: to use up memory, descriptors or the log by knocking": (
@@ -913,6 +918,16 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "who can reach the admin interface, a page in a user's browser among them: to fill the terminal": (
                 "tests/faults/test_admin_junk.py::test_junk_is_refused_and_counted_in_few_lines",
             ),
+            "who names meshes, actors, threads, files or hosts, or has an actor print something: to have a terminal obey": (
+                "tests/pure/test_words_of_others.py",
+                "tests/pure/test_logs_terminal.py::test_whatever_is_printed_nothing_but_colours_is_left_that_a_terminal_obeys",
+                "tests/pure/test_debugger_commands.py::test_names_and_output_of_ranks_are_text_in_all_that_the_debugger_shows",
+                "tests/procs/test_hostile_names.py::test_what_a_program_says_at_its_end_is_text[die]",
+            ),
+            "who writes files of a folder that is synced: to have it take hours": (
+                "tests/pure/test_sync_patterns.py::test_no_pattern_takes_longer_than_its_length_and_the_paths",
+                "tests/pure/test_sync_patterns.py::test_a_line_that_is_no_pattern_is_named_with_file_and_line",
+            ),
             "who may ask the admin interface in SQL, or send it rows: to read or write files by a query": (
                 "tests/pure/test_telemetry_sql.py::test_what_does_not_read_tables_is_refused_in_one_line",
                 "tests/pure/test_admin_arrow.py::test_a_small_stream_that_unpacks_to_too_much_is_not_unpacked",
@@ -951,11 +966,13 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             ),
             "`monarch metrics --serve`: to read metrics": (
                 "tests/browser/test_pages_at_ports.py::test_a_page_reads_no_metrics",
+                "tests/procs/test_ports_and_pages.py::test_a_page_gets_no_metrics",
             ),
             "editors' ports: to have the debugger evaluate": (
                 "tests/procs/test_debug_adapter_attacks.py::test_a_page_in_a_browser_reaches_no_rank",
             ),
             "`MONARCH_DEBUG_SERVER_PORT`: to say the token": (
+                "tests/procs/test_ports_and_pages.py::test_a_page_gets_no_prompt_of_the_debugger",
                 "tests/browser/test_pages_at_ports.py::test_a_page_says_the_token_of_the_debugger_too_late",
             ),
             "the port of a host: to say in its body": (
@@ -972,6 +989,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "**One's own user.**": "is not defended",
             "**Whoever has the secret, or a certificate of the CA.**": "is not defended",
             "**Actors among each other.**": "is not defended",
+            "**Output that goes to a file.**": "is not defended",
             "**What torch opens itself.**": "is not defended",
             "**Use of the machine.**": (
                 "tests/faults/test_socket_folders.py::test_the_folder_of_sockets_goes_with_the_program",
@@ -1006,10 +1024,20 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/pure/test_net_door.py::test_a_crowd_at_the_door_keeps_nobody_waiting_who_is_inside",
                 "tests/faults/test_trust.py::test_garbage_lets_nobody_in",
             ),
+            "`tests/procs/test_ports_and_pages.py`, `tests/procs/test_debug_adapter_attacks.py`": (
+                "tests/procs/test_debug_adapter_attacks.py::test_a_page_in_a_browser_reaches_no_rank",
+                "tests/procs/test_ports_and_pages.py::test_a_page_gets_no_metrics",
+            ),
+            "`tests/procs/test_hostile_names.py`": (
+                "tests/procs/test_hostile_names.py::test_what_a_program_says_at_its_end_is_text[die]",
+            ),
             "`tests/pure/test_admin_security.py`": (
                 "tests/pure/test_admin_security.py::test_no_route_answers_without_a_token",
             ),
-            "`tests/fuzz`": ("tests/fuzz/test_parsers.py::test_no_bytes_do_what_none_may_do",),
+            "`tests/fuzz`": (
+                "tests/fuzz/test_parsers.py::test_no_bytes_do_what_none_may_do",
+                "tests/fuzz/test_live.py::test_no_bytes_of_a_peer_that_is_in_end_a_process_or_keep_it_from_others",
+            ),
         },
     },
     "docs/architecture.md": {

@@ -64,9 +64,7 @@ class KeptStore(NamedTuple):
         block(promise.future, None)  # also where an event loop runs: the answer comes at once
         try:
             return promise.future.get()
-        except (
-            SupervisionError
-        ) as error:  # for a caller, that would be the end of the ranks it asks
+        except SupervisionError as error:  # which a caller takes for the end of ranks that it asks
             gone: Any = import_module("torch.distributed").DistStoreError
             raise gone(f"the store of these ranks is gone: {error}") from None
 

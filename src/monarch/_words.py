@@ -1,14 +1,32 @@
-"""Times, and many whole numbers, for people; and what one part says and another reads."""
+"""Words for people: times, many whole numbers, and what others have named or said.
+
+A file, a thread, a mesh, a host may have any name. What prints one on a terminal goes through
+`named` or `tame`, and nothing else knows what a terminal obeys.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 NO_REPLICA = "waits for a replica: none is ready"
 """Ends the description of a call of a service that has none, by which the verdict on a program
 knows it.
 """
+_RESET = "\x1b[0m"
+_TURNS = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # the direction of text around
+_OBEYED = re.compile(
+    r"(?P<style>\x1b\[[0-9;:]*m)"
+    r"|(?P<move>\x1b\[[0-9;]*[A-DGK]|[\x08\r])"  # near the line, which a progress bar does
+    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # modes, questions
+    # titles, clipboard, ...
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)"
+    r"|\x1b[ -/]*[0-~]?"
+    rf"|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f{_TURNS}]"
+)
+_NOT_SHOWN = re.compile(rf"[\x00-\x1f\x7f-\x9f\u2028\u2029{_TURNS}\ud800-\udfff]")
 
 
 def duration(seconds: float) -> str:
@@ -32,3 +50,53 @@ def ranges(numbers: Iterable[int], most: int = sys.maxsize) -> str:
     )
     left = sum(last - first + 1 for first, last in found[most:])
     return f"{text},... ({left} more)" if left else text
+
+
+def tame(text: str, colours: bool, moves: bool = False) -> str:
+    """Leave out what a terminal would obey: titles, clipboard, modes, changes of direction.
+
+    Args:
+        text: Any, of several lines too.
+        colours: Whether those stay.
+        moves: Whether what moves the cursor or erases stays, as a progress bar does.
+    """
+    # the first is ten times as fast, and mostly enough
+    if text.isprintable() or not _OBEYED.search(text):
+        return text
+
+    def kept(found: re.Match[str]) -> str:
+        return (colours and found["style"]) or (moves and found["move"]) or ""
+
+    left = _OBEYED.sub(kept, text)
+    ends = moves or "\x1b" not in left.rpartition(_RESET)[2]  # a bar goes on
+    return left if ends else left + _RESET
+
+
+def named(name: str) -> str:
+    """A name in one line: what can't be shown stands there as Python writes it, ``\\x1b``."""
+    return _NOT_SHOWN.sub(lambda found: ascii(found[0])[1:-1], name)
+
+
+class TameStream:
+    """A stream without what a terminal would obey, but for colours. All else is the stream's own.
+
+    Args:
+        bare: The stream.
+    """
+
+    def __init__(self, bare: Any) -> None:
+        self.bare = bare
+
+    def write(self, text: str) -> object:
+        tamed = tame(text, True)
+        # a file may have any name
+        encoding = self.bare.encoding or "utf-8"
+        return self.bare.write(tamed.encode(encoding, "backslashreplace").decode(encoding))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.bare, name)
+
+
+def bare(stream: Any) -> Any:
+    """The stream itself, for what moves the cursor: see `TameStream`."""
+    return stream.bare if isinstance(stream, TameStream) else stream

@@ -83,6 +83,22 @@ def test_each_row_and_bullet_of_a_page_has_an_entry(page: str) -> None:
     )
 
 
+@pytest.mark.parametrize("section", ["What is defended, against whom", "Pages in a browser"])
+def test_each_row_of_the_tables_of_attacks_names_the_files_that_hold_it(section: str) -> None:
+    page, first, wrong = "docs/security.md", "", []
+    text = (ROOT / page).read_text().partition(f"## {section}")[2].partition("\n## ")[0]
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    for line in rows[2:]:
+        cells = [cell.strip() for cell in line.split("|")]
+        first = cells[1] or first
+        entries = PROMISES[page][section]
+        key = max((key for key in entries if f"{first}: {cells[2]}".startswith(key)), key=len)
+        files = dict.fromkeys(f"`{test.partition('::')[0]}`" for test in entries[key])
+        if cells[4] != (held := ", ".join(files).replace("tests/", "")):
+            wrong.append(f"{key!r} is held by {held}, not {cells[4]}")
+    assert not wrong, "\n".join(wrong)
+
+
 PAGE = """
 # Fruit
 

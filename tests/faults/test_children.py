@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.ahead import several_at_a_time
 from helpers.certificates import authority
 from helpers.scripts import TESTS, program, run_program, run_script
 
@@ -56,6 +57,7 @@ COMMON = """
     """
 
 
+@several_at_a_time
 @pytest.mark.parametrize("how", STARTS)
 def test_a_child_calls_and_spawns_on_the_meshes_it_was_given(how: str) -> None:
     run_program(
@@ -90,6 +92,7 @@ def test_a_child_calls_and_spawns_on_the_meshes_it_was_given(how: str) -> None:
     )
 
 
+@several_at_a_time
 def test_a_parent_that_has_no_procs_is_reached_through_its_port() -> None:
     run_program(
         COMMON,
@@ -106,6 +109,7 @@ def test_a_parent_that_has_no_procs_is_reached_through_its_port() -> None:
     )
 
 
+@several_at_a_time
 def test_children_of_one_client_reach_each_other() -> None:
     run_program(
         COMMON,
@@ -163,6 +167,7 @@ def test_what_a_killed_child_had_spawned_is_gone_and_what_its_parent_has_lives_o
     )
 
 
+@several_at_a_time
 @pytest.mark.parametrize("how", ["spawn", "fork"])
 def test_a_failure_that_a_child_does_not_handle_ends_the_child_only(how: str) -> None:
     result = run_script(
@@ -190,6 +195,7 @@ def test_a_failure_that_a_child_does_not_handle_ends_the_child_only(how: str) ->
     assert result.left_behind == []
 
 
+@several_at_a_time
 def test_a_child_hears_of_the_death_of_a_proc_of_its_parent() -> None:
     run_program(
         COMMON,
@@ -219,6 +225,7 @@ def test_a_child_hears_of_the_death_of_a_proc_of_its_parent() -> None:
     )
 
 
+@several_at_a_time
 @pytest.mark.parametrize("how", ["spawn", "fork"])
 def test_a_child_whose_parent_was_killed_gets_an_error_that_names_it(how: str) -> None:
     result = run_script(

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.ahead import Ahead, run_ahead
-from helpers.scripts import ScriptResult, run_script
+from helpers.ahead import several_at_a_time
+from helpers.scripts import run_script
 
 PREAMBLE = """
 import asyncio, atexit, ctypes, io, os, select, signal, subprocess, sys, threading, time
@@ -109,20 +109,14 @@ OBJECTIONS = {
 }
 
 
-@pytest.fixture(scope="module")
-def faulty(request: pytest.FixtureRequest) -> Ahead[ScriptResult]:
-    test = "test_an_unhandled_fault_ends_a_program_with_status_1_and_one_report_though_it"
-    return run_ahead(request, {test: lambda program: run_script(PREAMBLE + program + "\n")})
-
-
-@pytest.mark.timeout(600)  # that of all programs, for the first of them
+@several_at_a_time
 @pytest.mark.parametrize(
     "program", [*WAITS.values(), *OBJECTIONS.values()], ids=[*WAITS, *OBJECTIONS]
 )
 def test_an_unhandled_fault_ends_a_program_with_status_1_and_one_report_though_it(
-    program: str, faulty: Ahead[ScriptResult], request: pytest.FixtureRequest
+    program: str,
 ) -> None:
-    result = faulty[request.node.nodeid].result()
+    result = run_script(PREAMBLE + program + "\n")
     assert result.exit_code == 1, str(result)
     for word in (
         "<root>",
@@ -143,6 +137,7 @@ def test_an_unhandled_fault_ends_a_program_with_status_1_and_one_report_though_i
     assert result.left_behind == [], str(result)
 
 
+@several_at_a_time
 def test_exit_functions_registered_before_the_import_run_after_a_fault() -> None:
     result = run_script(
         "import atexit; atexit.register(print, 'first of all')\n"
@@ -153,6 +148,7 @@ def test_exit_functions_registered_before_the_import_run_after_a_fault() -> None
     assert "first of all" in result.stdout, str(result)
 
 
+@several_at_a_time
 def test_a_report_says_how_a_process_ended_and_what_it_printed_last() -> None:
     result = run_script(
         PREAMBLE
@@ -172,6 +168,7 @@ time.sleep(60)
         assert word in result.stderr, str(result)
 
 
+@several_at_a_time
 @pytest.mark.parametrize(
     ("deaths", "reason"),
     [
@@ -210,6 +207,7 @@ time.sleep(600)
     assert len(result.stderr.splitlines()) < 60, str(result)
 
 
+@several_at_a_time
 def test_two_faults_at_once_are_both_reported() -> None:
     result = run_script(
         PREAMBLE
@@ -231,6 +229,7 @@ time.sleep(600)
     assert result.stderr.count("set monarch.actor.unhandled_fault_hook") == 1, str(result)
 
 
+@several_at_a_time
 @pytest.mark.parametrize(
     ("hook", "status", "said"),
     [
@@ -251,6 +250,7 @@ def test_a_hook_that_raises_ends_the_program(hook: str, status: int, said: str) 
     assert said in result.stderr, str(result)
 
 
+@several_at_a_time
 def test_a_hook_may_call_actors_and_the_program_goes_on() -> None:
     result = run_script(
         PREAMBLE
@@ -275,6 +275,7 @@ print("goes on:", fragile.slice(gpus=0).ready.call_one().get() > 0)
     assert "goes on: True" in result.stdout, str(result)
 
 
+@several_at_a_time
 def test_faults_after_the_first_reach_the_hook_and_are_reported() -> None:
     result = run_script(
         PREAMBLE
@@ -292,6 +293,7 @@ fragile.slice(gpus=0).fail.broadcast()
     assert "fragile{'gpus': 0/2}" in result.stderr, str(result)
 
 
+@several_at_a_time
 def test_a_fault_counts_where_the_system_has_no_thread_to_give_when_it_happens() -> None:
     result = run_script(
         PREAMBLE

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from helpers.ahead import several_at_a_time
 from helpers.scripts import run_script
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ stuck()
     assert result.left_behind == [], str(result)
 
 
+@several_at_a_time
 def test_an_exit_function_that_never_returns_does_not_keep_a_stuck_program() -> None:
     result = run_script(
         f"""

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from helpers.ahead import Ahead, run_ahead
+from helpers.ahead import several_at_a_time
 from helpers.scripts import ScriptResult, run_script
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WORKERS = """
 import asyncio, ctypes, multiprocessing, os, signal, sys, threading, time
@@ -193,32 +191,15 @@ def check(result: ScriptResult, ending: Ending, cleaned: Path, actors: int) -> N
     assert (result.stderr.splitlines() or [""])[-1] == ending.last_line, str(result)
 
 
-@pytest.fixture(scope="module")
-def ended(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Ahead[tuple[ScriptResult, Path]]:
-    folder = tmp_path_factory.mktemp("ended")
-
-    def run_one(situation: str, how: str) -> tuple[ScriptResult, Path]:
-        cleaned = folder / f"{situation} {how}"
-        return run(SITUATIONS[situation], ENDINGS[how], cleaned), cleaned
-
-    test = "test_a_program_ends_with_its_own_status_and_leaves_nothing"
-    return run_ahead(request, {test: run_one})
-
-
-@pytest.mark.timeout(600)  # that of all programs, for the first of them
+@several_at_a_time
 @pytest.mark.parametrize(
     ("situation", "how"), MATRIX, ids=[f"{name}: {how}" for name, how in MATRIX]
 )
-def test_a_program_ends_with_its_own_status_and_leaves_nothing(
-    situation: str,
-    how: str,
-    ended: Ahead[tuple[ScriptResult, Path]],
-    request: pytest.FixtureRequest,
-) -> None:
-    result, cleaned = ended[request.node.nodeid].result()
-    check(result, ENDINGS[how], cleaned, SITUATIONS[situation].actors)
+def test_a_program_ends_with_its_own_status_and_leaves_nothing(situation: str, how: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        cleaned = Path(folder, "cleaned")
+        result = run(SITUATIONS[situation], ENDINGS[how], cleaned)
+        check(result, ENDINGS[how], cleaned, SITUATIONS[situation].actors)
 
 
 @pytest.mark.parametrize("how", ["end", "ctrl-c"])

@@ -8,6 +8,7 @@ import signal
 
 import pytest
 
+from helpers.ahead import several_at_a_time
 from helpers.scripts import run_script
 
 PREAMBLE = """
@@ -66,6 +67,7 @@ def check(source: str, *printed: str) -> None:
     assert result.left_behind == [], str(result)
 
 
+@several_at_a_time
 def test_it_acts_when_called_and_lets_actors_clean_up() -> None:
     check(
         """
@@ -78,10 +80,12 @@ wait_gone(pid)
     )
 
 
+@several_at_a_time
 def test_a_program_need_not_wait_for_it() -> None:
     check("works(); shutdown_context()\n", "cleaned up")
 
 
+@several_at_a_time
 def test_later_calls_are_done_at_once_though_the_first_is_not() -> None:
     check("""
 assert shutdown_context().done()  # nothing was started
@@ -98,6 +102,7 @@ assert first.get() is None
 """)
 
 
+@several_at_a_time
 @pytest.mark.parametrize("wrong", ["-1", "float('nan')", "float('inf')", "2.0**64", "'1s'"])
 def test_a_wrong_host_timeout_is_refused_and_nothing_is_shut_down(wrong: str) -> None:
     check(
@@ -114,6 +119,7 @@ assert worker.pid.call_one().get() > 0
     )
 
 
+@several_at_a_time
 @pytest.mark.parametrize(
     "call",
     [
@@ -150,6 +156,7 @@ STATES = {
 }
 
 
+@several_at_a_time
 @pytest.mark.parametrize("state", STATES.values(), ids=STATES)
 def test_it_is_bounded_with(state: str) -> None:
     check(f"""
@@ -167,6 +174,7 @@ works()
 """)
 
 
+@several_at_a_time
 def test_old_handles_say_that_the_context_was_shut_down_and_never_hang() -> None:
     check("""
 def refused(use):
@@ -207,6 +215,7 @@ refused(lambda: worker.pid.call().get())
 """)
 
 
+@several_at_a_time
 def test_shutting_down_ten_times_leaves_no_descriptor_no_thread_and_no_process() -> None:
     check("""
 def left():
@@ -242,6 +251,7 @@ wait_left(before)
 """)
 
 
+@several_at_a_time
 def test_interrupts_while_the_machinery_starts_leave_it_in_working_order() -> None:
     check("""
 interrupts = 0
@@ -270,6 +280,7 @@ assert interrupts == 20
 """)
 
 
+@several_at_a_time
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_program_that_is_signalled_while_it_shuts_down_leaves_nothing(
     number: signal.Signals,

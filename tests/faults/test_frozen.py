@@ -13,6 +13,7 @@ import signal
 
 import pytest
 
+from helpers.ahead import several_at_a_time
 from helpers.effort import shortened
 from helpers.scripts import ScriptResult, program, run_program, run_script
 
@@ -86,6 +87,7 @@ def run(source: str, *, timeout: float = 80.0) -> ScriptResult:
 # stopped for good
 
 
+@several_at_a_time
 def test_a_proc_that_stays_stopped_is_ended_and_every_kind_of_caller_is_told() -> None:
     run("""
         procs, workers, pids = up(4)
@@ -117,6 +119,7 @@ def test_a_proc_that_stays_stopped_is_ended_and_every_kind_of_caller_is_told() -
         """)
 
 
+@several_at_a_time
 def test_the_owner_of_a_proc_that_stays_stopped_hears_once_what_it_was() -> None:
     run("""
         procs, workers, pids = up(2)
@@ -130,6 +133,7 @@ def test_the_owner_of_a_proc_that_stays_stopped_hears_once_what_it_was() -> None
         """)
 
 
+@several_at_a_time
 @pytest.mark.parametrize("who", ["spawner", "agent"])
 def test_a_host_whose_own_processes_stay_stopped_is_lost_as_a_whole(who: str) -> None:
     run(f"""
@@ -154,6 +158,7 @@ def test_a_host_whose_own_processes_stay_stopped_is_lost_as_a_whole(who: str) ->
         """)
 
 
+@several_at_a_time
 def test_a_circle_of_waits_ends_though_the_agent_stays_stopped() -> None:
     run("""
         procs, workers, pids = up(2)
@@ -171,6 +176,7 @@ def test_a_circle_of_waits_ends_though_the_agent_stays_stopped() -> None:
         """)
 
 
+@several_at_a_time
 @pytest.mark.parametrize("who", ["spawner", "agent"])
 @pytest.mark.parametrize("number", ["SIGSTOP", "SIGKILL"])
 def test_procs_that_are_being_spawned_when_their_host_is_lost_are_not_waited_for(
@@ -190,6 +196,7 @@ def test_procs_that_are_being_spawned_when_their_host_is_lost_are_not_waited_for
         """)
 
 
+@several_at_a_time
 def test_an_agent_that_is_stopped_before_it_has_come_up_is_not_waited_for() -> None:
     source = """
         from helpers.leaks import descendants
@@ -211,6 +218,7 @@ def test_an_agent_that_is_stopped_before_it_has_come_up_is_not_waited_for() -> N
     pytest.skip("the agent was too fast each time")
 
 
+@several_at_a_time
 def test_who_is_blocked_because_a_stopped_proc_does_not_read_is_told() -> None:
     run("""
         configure(send_buffer_limit="1 MiB", message_delivery_timeout="1m")
@@ -231,6 +239,7 @@ def test_who_is_blocked_because_a_stopped_proc_does_not_read_is_told() -> None:
 # stopped for a while
 
 
+@several_at_a_time
 def test_who_goes_on_before_the_timeout_has_never_been_away() -> None:
     run("""
         procs, workers, pids = up(2, heartbeat_timeout="2s")
@@ -248,6 +257,7 @@ def test_who_goes_on_before_the_timeout_has_never_been_away() -> None:
         """)
 
 
+@several_at_a_time
 def test_without_a_timeout_a_stopped_process_is_waited_for() -> None:
     run("""
         procs, workers, pids = up(1, heartbeat_timeout=0)
@@ -259,6 +269,7 @@ def test_without_a_timeout_a_stopped_process_is_waited_for() -> None:
         """)
 
 
+@several_at_a_time
 def test_a_client_that_was_stopped_itself_takes_nobody_for_dead() -> None:
     run("""
         procs, workers, pids = up(1)
@@ -273,6 +284,7 @@ def test_a_client_that_was_stopped_itself_takes_nobody_for_dead() -> None:
         """)
 
 
+@several_at_a_time
 def test_a_program_of_which_every_process_was_stopped_goes_on_as_if_nothing_had_been() -> None:
     run("""
         procs, workers, pids = up(2, heartbeat_timeout="2s")
@@ -289,6 +301,7 @@ def test_a_program_of_which_every_process_was_stopped_goes_on_as_if_nothing_had_
         """)
 
 
+@several_at_a_time
 @pytest.mark.parametrize("stopped_before", [False, True])
 def test_who_is_held_by_a_debugger_is_left_alone(stopped_before: bool) -> None:
     result = run(f"""
@@ -338,15 +351,18 @@ HOLD = """
 """
 
 
+@several_at_a_time
 def test_holding_the_interpreter_lock_for_long_kills_nobody() -> None:
     run(HOLD.format(timeout="1s", seconds=4))
 
 
+@several_at_a_time
 @pytest.mark.timeout(180)
 def test_holding_the_interpreter_lock_for_longer_than_the_usual_limit_kills_nobody() -> None:
     run(HOLD.format(timeout=shortened("10s", "2s"), seconds=shortened(60, 7)), timeout=150)
 
 
+@several_at_a_time
 def test_holding_the_interpreter_lock_again_and_again_kills_nobody() -> None:
     run("""
         procs, workers, pids = up(1, heartbeat_timeout="400ms")
@@ -360,6 +376,7 @@ def test_holding_the_interpreter_lock_again_and_again_kills_nobody() -> None:
 # stopping what stands still
 
 
+@several_at_a_time
 def test_procs_of_which_one_is_stopped_end_within_the_bound_of_stop() -> None:
     run("""
         procs, workers, pids = up(2, heartbeat_timeout="1h", cleanup_timeout="500ms", process_exit_timeout="500ms")
@@ -372,6 +389,7 @@ def test_procs_of_which_one_is_stopped_end_within_the_bound_of_stop() -> None:
         """)
 
 
+@several_at_a_time
 def test_the_timeout_ends_a_stop_sooner_than_its_bound() -> None:
     run("""
         procs, workers, pids = up(2, heartbeat_timeout="500ms", process_exit_timeout="1h")
@@ -381,6 +399,7 @@ def test_the_timeout_ends_a_stop_sooner_than_its_bound() -> None:
         """)
 
 
+@several_at_a_time
 def test_procs_can_be_stopped_and_their_deaths_are_told_while_the_spawner_is_stopped() -> None:
     run("""
         procs, workers, pids = up(2, heartbeat_timeout="1h", process_exit_timeout="1h")
@@ -397,6 +416,7 @@ def test_procs_can_be_stopped_and_their_deaths_are_told_while_the_spawner_is_sto
         """)
 
 
+@several_at_a_time
 @pytest.mark.parametrize("who", ["spawner", "agent"])
 def test_a_program_ends_although_its_host_stands_still(who: str) -> None:
     run(f"""
@@ -405,6 +425,7 @@ def test_a_program_ends_although_its_host_stands_still(who: str) -> None:
         """)
 
 
+@several_at_a_time
 @pytest.mark.parametrize("who", ["spawner", "agent"])
 @pytest.mark.parametrize("before", [True, False], ids=["before", "meanwhile"])
 def test_shutdown_ends_although_the_host_stands_still(who: str, before: bool) -> None:
@@ -425,6 +446,7 @@ def test_shutdown_ends_although_the_host_stands_still(who: str, before: bool) ->
         """)
 
 
+@several_at_a_time
 def test_a_proc_that_is_stopped_does_not_outlive_a_client_that_is_killed() -> None:
     source = """
         procs, workers, pids = up(2, heartbeat_timeout="1m")

@@ -37,6 +37,7 @@ from monarch.actor import (
     current_rank,
     endpoint,
 )
+from monarch.config import configured
 from monarch.supervision import AllForOne, OneForOne
 from monarch.tensor_engine import spawn_tensor_engine
 
@@ -277,7 +278,9 @@ class Trainer(Actor):
 
 
 def test_a_rank_that_dies_in_a_collective_is_named_by_the_call(spawn: Spawn) -> None:
-    procs = spawn(RANKS, restart=AllForOne(max_restarts=1000, within=600))
+    # DistributedDataParallel needs it, in each process that starts again
+    with configured(preload=["torch._dynamo"]):
+        procs = spawn(RANKS, restart=AllForOne(max_restarts=1000, within=600))
     trainers = procs.spawn("trainers", Trainer)
 
     def setup_all() -> list[float]:

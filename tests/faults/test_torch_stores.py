@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sys
 import textwrap
@@ -15,19 +16,24 @@ import pytest
 from helpers.listening import is_store, listening
 from helpers.netns import why_not
 from helpers.remote import run
+from helpers.strangers import needs_another_user, stranger
 from helpers.workers import attached_cluster
 
 pytest.importorskip("torch", reason="ranks meet at a store of torch")
 
+import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is public
 
+from monarch import inspect, reduce
 from monarch.actor import HostMesh
 from monarch.elastic import ElasticGroup, World
+from monarch.tensor_engine.mesh_groups import meeting_of
 
 if TYPE_CHECKING:
+    from conftest import Spawn
     from helpers.jobs import Home
 
-pytestmark = pytest.mark.may_keep("descriptors", "threads")  # torch's
+pytestmark = [pytest.mark.torch, pytest.mark.may_keep("descriptors", "threads")]  # torch's
 
 
 @pytest.fixture
@@ -39,7 +45,7 @@ def hosts() -> Iterator[HostMesh]:
 LOOPBACK = "127.0.0.1"
 SCRIPT = """
     import json, os, sys
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is public
+    import torch.distributed as dist
 
     sys.path.insert(0, sys.argv[1])
     from helpers.listening import listening
@@ -83,6 +89,30 @@ def test_a_world_of_an_elastic_group_opens_no_store(hosts: HostMesh) -> None:
     assert [report.value for report in reports] == [[], []]
 
 
+TRY = """
+import sys
+path = sys.argv[1]
+for what in (path, os.path.dirname(path)):
+    for attempt in (open, os.listdir, lambda path: open(path, "a")):
+        try:
+            attempt(what)
+        except OSError:
+            continue
+        print("got in", what, attempt)
+"""
+
+
+@needs_another_user
+@pytest.mark.processes("a file, and who may read it")
+def test_another_user_does_not_reach_the_file_in_which_ranks_of_one_host_meet(spawn: Spawn) -> None:
+    with spawn(2).activate() as mesh:
+        assert inspect(reduce(torch.ones(2), "gpus"), gpus=0).tolist() == [2.0, 2.0]
+        meeting = meeting_of(mesh.engine)
+        assert os.path.exists(meeting.path)
+        with stranger(TRY, meeting.path) as program:
+            assert program.communicate()[0] == ""
+
+
 def test_what_is_looked_for_would_be_found() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         port = listener.getsockname()[1]
@@ -111,7 +141,7 @@ def test_from_another_host_nobody_reads_where_ranks_of_a_mesh_meet() -> None:
         class Torch(Actor):
             @endpoint
             def total(self, group):
-                from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is public
+                import torch.distributed as dist
 
                 total = torch.ones(1)
                 dist.all_reduce(total, group=group)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helpers.actors import Desk, Failing
-from helpers.ahead import Ahead, run_ahead
-from helpers.scripts import ScriptResult, run_script
+from helpers.ahead import several_at_a_time
+from helpers.scripts import run_script
 from helpers.unread import unread_errors
 from helpers.waiting import wait_until
 from monarch.actor import Actor, ActorError, Future, SupervisionError, endpoint
@@ -321,14 +321,7 @@ def script(lines: str) -> str:
     return SCRIPT + "".join(f"        {line}\n" for line in lines.strip().splitlines())
 
 
-@pytest.fixture(scope="module")
-def ended(request: pytest.FixtureRequest) -> Ahead[ScriptResult]:
-    def run(lines: str, action: str) -> ScriptResult:
-        return run_script(script(f"warnings.simplefilter({action!r}, UnreadErrorWarning)\n{lines}"))
-
-    return run_ahead(request, {"test_what_is_unread_when_the_program_ends_is_told_once": run})
-
-
+@several_at_a_time
 @pytest.mark.parametrize(
     "lines",
     [
@@ -354,11 +347,8 @@ def ended(request: pytest.FixtureRequest) -> Ahead[ScriptResult]:
     ],
 )
 @pytest.mark.parametrize("action", ["default", "error"])
-@pytest.mark.timeout(600)  # that of all programs, for the first of them
-def test_what_is_unread_when_the_program_ends_is_told_once(
-    lines: str, action: str, ended: Ahead[ScriptResult], request: pytest.FixtureRequest
-) -> None:
-    result = ended[request.node.nodeid].result()
+def test_what_is_unread_when_the_program_ends_is_told_once(lines: str, action: str) -> None:
+    result = run_script(script(f"warnings.simplefilter({action!r}, UnreadErrorWarning)\n{lines}"))
     assert result.exit_code == 0, result
     assert result.stderr.count("ValueError: the end") == 1, result
     assert "UnreadErrorWarning: fragile.fail() failed" in result.stderr, result

@@ -1,36 +1,59 @@
-"""Cases of tests that mostly wait, several at a time: each test looks at what came of its own."""
+"""Tests that mostly wait, several at a time.
+
+@several_at_a_time
+def test_a_program_ends() -> None: ...
+
+The first such test of a file runs all that were chosen there, on a few threads; each then has what
+came of its own. So no test finds the processes of another one. A test that is run by itself, such as
+at its second try, is alone.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import pytest
 
-T = TypeVar("T")
-Ahead: TypeAlias = Mapping[str, Future[T]]
-"""What came of each case, by the id of its test."""
+Ahead: TypeAlias = Mapping[str, Future[None]]
+"""What came of the tests of a file, by their ids."""
 
 AT_ONCE = 4
+LIMIT = 600.0  # seconds, for the first one, which waits for all
 
 
-def run_ahead(request: pytest.FixtureRequest, runs: Mapping[str, Callable[..., T]]) -> Ahead[T]:
-    """Run the cases that were chosen, and wait for the end of all.
+def several_at_a_time(test: Callable[..., None]) -> Any:
+    """A decorator, above those that give parameters; the test takes these alone, no fixtures."""
 
-    For a fixture of a module, so that no test finds the processes of another. The first test waits
-    for all of them: it needs a limit of time that allows that.
+    def look(ran_ahead: Ahead, request: pytest.FixtureRequest, **params: object) -> None:
+        ran_ahead[request.node.nodeid].result()
 
-    Args:
-        request: Of the fixture.
-        runs: By the names of the functions of the tests, what is called with the parameters of each
-            case, on a thread.
-    """
+    signature = inspect.signature(test)
+    own = inspect.signature(look).parameters
+    look.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[own["ran_ahead"], own["request"], *signature.parameters.values()]
+    )
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(look, name, getattr(test, name))
+    marks = getattr(test, "pytestmark", [])
+    look.pytestmark = [*marks, pytest.mark.timeout(LIMIT).mark]  # type: ignore[attr-defined]
+    look.ahead = test  # type: ignore[attr-defined]
+    return look
+
+
+def run_ahead(request: pytest.FixtureRequest) -> Ahead:
+    """Run the tests of a file that are run so, and wait for the end of all."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return {
-            item.nodeid: pool.submit(runs[item.originalname], **item.callspec.params)
+            item.nodeid: pool.submit(item.obj.ahead, **_params(item))
             for item in request.session.items
             if isinstance(item, pytest.Function)
             and item.path == request.path
-            and item.originalname in runs
+            and hasattr(item.obj, "ahead")
         }
+
+
+def _params(item: pytest.Function) -> dict[str, Any]:
+    return dict(item.callspec.params) if hasattr(item, "callspec") else {}

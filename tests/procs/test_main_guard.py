@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from helpers.ahead import several_at_a_time
 from helpers.scripts import ScriptResult, run_script
 from monarch.actor import Actor, SupervisionError, endpoint, this_host
 from monarch.config import configured, get_global_config
@@ -87,6 +88,7 @@ def refused(result: ScriptResult, what: str, place: str) -> None:
     assert result.left_behind == [], str(result)
 
 
+@several_at_a_time
 @pytest.mark.parametrize("method", ["fork", "exec"])
 def test_a_module_that_spawns_at_its_top_level_is_told_where_to_do_it(method: str) -> None:
     result = run_script(
@@ -100,6 +102,7 @@ def test_a_module_that_spawns_at_its_top_level_is_told_where_to_do_it(method: st
     )
 
 
+@several_at_a_time
 @pytest.mark.parametrize(
     "start",
     [
@@ -193,6 +196,7 @@ PROGRAM = "import unguarded; from monarch._src.actor.bootstrap_main import main;
 PATH = "{'PYTHONPATH': ':'.join(sys.path)}"
 
 
+@several_at_a_time
 @pytest.mark.parametrize(
     ("arguments", "preload"),
     [
@@ -261,6 +265,7 @@ def test_procs_own_procs_down_to_the_level_of_the_knob(spawn: Spawn, faults: Fau
         faults.wait_for(1)
 
 
+@several_at_a_time
 def test_the_default_knob_lets_sixteen_levels_own_procs() -> None:
     assert get_global_config()["proc_nesting_limit"] == 16
 
@@ -294,6 +299,7 @@ IMPORTED_AGAIN = """
 """
 
 
+@several_at_a_time
 @pytest.mark.parametrize("script", [IMPORTED_AGAIN, "import spawning"], ids=["script", "module"])
 def test_a_module_that_its_own_procs_import_does_not_spawn_there_again(script: str) -> None:
     result = run_script(

@@ -75,7 +75,7 @@ def test_a_handle_does_not_show_its_key(owner: Any) -> None:
     buffer = owner.make.call_one("a", 10).get()
     _, (info,) = buffer.__reduce__()
     key = info.key
-    told = repr(buffer) + str(info) + repr(info) + repr(buffer._lease.claim)
+    told = repr(buffer) + str(info) + repr(info) + repr(buffer.claim)
     assert key.hex() not in told
     assert repr(key) not in told
     assert len(key) >= 16

@@ -97,7 +97,6 @@ def test_an_alias_keeps_memory_and_drop_does_not_care(mesh: Any) -> None:
             alias.add(1)
 
 
-@pytest.mark.processes("ranks that wait, and hold up nothing else")
 def test_dropping_and_deleting_do_not_wait_for_the_ranks(mesh: Any) -> None:
     many = [torch.ones(1) for _ in range(100)]
     inspect(many[-1])
@@ -202,7 +201,7 @@ def test_a_hundred_thousand_live_tensors(mesh: Any) -> None:
     assert max(counts()) < 50
 
 
-@pytest.mark.processes("ranks that wait, and hold up nothing else")
+@pytest.mark.processes("the memory of a process")
 @pytest.mark.timeout(600)
 def test_many_operations_take_no_more_memory_than_a_tenth_of_them(mesh: Any) -> None:
     one, x, issued = torch.ones(2), torch.zeros(2), 0

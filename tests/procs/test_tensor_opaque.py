@@ -32,7 +32,6 @@ from monarch.tensor_engine import (
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.may_keep("threads", "descriptors"),  # torch's
-    pytest.mark.processes("not yet looked at in one process"),
 ]
 
 

@@ -32,7 +32,6 @@ from monarch.tensor_engine.fakes import ValueNotHereError
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.processes("not yet looked at in one process"),
     pytest.mark.may_keep("threads", "descriptors"),  # torch's
     pytest.mark.filterwarnings("ignore:`torch.jit"),  # of torch's own functions, in some versions
 ]
@@ -411,6 +410,7 @@ def test_a_recipe_that_needs_values_says_what_to_do_instead(
         pytest.param(
             "inductor",
             marks=[
+                pytest.mark.processes("inductor compiles in processes of its own"),
                 pytest.mark.skipif(
                     shutil.which("g++") is None,
                     reason="inductor compiles with g++; there is none here",

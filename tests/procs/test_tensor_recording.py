@@ -896,7 +896,6 @@ def test_the_old_path_is_an_alias() -> None:
     assert module.coalescing is coalescing
 
 
-@pytest.mark.processes("RDMA")
 def test_a_move_to_another_engine_is_not_recorded_and_harms_nothing(
     mesh: Any, pair: ProcMesh
 ) -> None:

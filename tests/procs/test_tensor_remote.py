@@ -218,7 +218,7 @@ def test_tensors_inside_of_other_objects_arrive(mesh: Any) -> None:
     assert remote(lambda box: box.content.item()).call(box).get().item(gpus=1) == 1
 
 
-@pytest.mark.processes("messages in shared memory")
+@pytest.mark.both
 def test_large_arguments_are_sent_as_they_are_now(mesh: Any) -> None:
     np = pytest.importorskip("numpy")
     data = np.ones(100_000)

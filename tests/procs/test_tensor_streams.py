@@ -144,7 +144,6 @@ def test_a_fetch_needs_no_active_stream(mesh: Any, other: Stream) -> None:
         fetch_shard([tensor, torch.ones(2)])
 
 
-@pytest.mark.processes("a stream that waits holds up no other")
 def test_streams_work_side_by_side(mesh: Any, other: Stream) -> None:
     pass_gate("side by side")  # on main, which stands until the other stream has gone past
     with other.activate():
@@ -152,7 +151,6 @@ def test_streams_work_side_by_side(mesh: Any, other: Stream) -> None:
     fetch_shard(None).get(timeout=60)
 
 
-@pytest.mark.processes("a stream that waits holds up no other")
 def test_a_fetch_of_one_stream_does_not_wait_for_another(mesh: Any, other: Stream) -> None:
     pass_gate("not waited for")
     with other.activate():
@@ -390,7 +388,6 @@ def test_what_was_borrowed_can_be_lent_on(mesh: Any, other: Stream) -> None:
     assert inspect(tensor).tolist() == [6, 6]
 
 
-@pytest.mark.processes("a stream that waits holds up no other")
 def test_the_borrower_waits_for_what_the_origin_did_before(mesh: Any, other: Stream) -> None:
     tensor = torch.zeros(2)
     pass_gate("origin first")
@@ -403,7 +400,6 @@ def test_the_borrower_waits_for_what_the_origin_did_before(mesh: Any, other: Str
     assert inspect(seen).tolist() == [1, 1]
 
 
-@pytest.mark.processes("a stream that waits holds up no other")
 def test_the_origin_waits_for_the_borrowers_last_use_and_no_longer(
     mesh: Any, other: Stream
 ) -> None:
@@ -421,7 +417,6 @@ def test_the_origin_waits_for_the_borrowers_last_use_and_no_longer(
     fetch_shard(None).get(timeout=60)
 
 
-@pytest.mark.processes("a stream that waits holds up no other")
 def test_a_borrow_that_was_never_used_costs_no_wait(mesh: Any, other: Stream) -> None:
     tensor = torch.zeros(2)
     with other.activate():
@@ -584,7 +579,6 @@ def test_a_tensor_keeps_its_stream(mesh: Any) -> None:
     wait_until(lambda: threads(number) == 0, what="the stream to end")
 
 
-@pytest.mark.processes("a stream that waits holds up no other")
 def test_what_was_issued_on_a_stream_is_done_before_it_ends(mesh: Any, other: Stream) -> None:
     x = torch.zeros(1)
     stream = Stream("late")

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.may_keep("threads", "descriptors"),  # torch's
-    pytest.mark.processes("the profiler of torch is one for a process"),
 ]
 
 
@@ -58,6 +57,7 @@ def keep_logs() -> None:
     logging.getLogger().addHandler(Keeper())
 
 
+@pytest.mark.processes("a process has one logger")
 def test_ranks_log_with_their_own_values(mesh: Any) -> None:
     remote(keep_logs, propagate="inspect")()
     log_remote("rank %s", mesh.rank("gpus"))
@@ -91,6 +91,7 @@ def test_states_of_random_numbers_are_what_they_say(mesh: Any) -> None:
     assert at(apart.cpu, 0) != at(apart.cpu, 1)
 
 
+@pytest.mark.processes("random numbers of Python are the process's")
 def test_the_rest_of_random(mesh: Any) -> None:
     remote_random.random_seed_remote(3)
     draws = remote("random.random").call().get()
@@ -138,6 +139,7 @@ def test_a_timer_measures_by_name() -> None:
         ExecutionTimer.get_latest_measurement("step")
 
 
+@pytest.mark.processes("a process has one timer of a name")
 def test_a_timer_measures_on_the_ranks(mesh: Any) -> None:
     timer = "monarch.timer.execution_timer"
     scalar = lambda name: torch.empty((), dtype=torch.float64)  # noqa: E731
@@ -153,6 +155,7 @@ def test_a_timer_measures_on_the_ranks(mesh: Any) -> None:
     assert summary["op"]["count"] == 2
 
 
+@pytest.mark.processes("a process has one profiler of torch")
 def test_each_rank_writes_its_own_trace(mesh: Any, tmp_path: Path) -> None:
     x = torch.ones(4, 4)
     schedule = Schedule(wait=1, warmup=0, active=1, repeat=1)
@@ -178,6 +181,7 @@ class Computes(Actor):
             ones = ones @ ones
 
 
+@pytest.mark.processes("a process has one profiler of torch")
 @pytest.mark.timeout(120)  # torch's profiler imports much
 def test_a_profile_of_a_program_has_what_torch_sees_on_all_threads(spawn: Spawn) -> None:
     actors = spawn({"gpus": 2}, name="computing").spawn("computes", Computes)
@@ -204,6 +208,7 @@ def test_a_profile_of_a_program_has_what_torch_sees_on_all_threads(spawn: Spawn)
     ]
 
 
+@pytest.mark.processes("a process has one profiler of torch")
 def test_a_profile_that_can_not_be_written_says_so(mesh: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RemoteException, match="NotADirectoryError|FileExistsError"):

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.may_keep("threads", "descriptors"),  # torch's
-    pytest.mark.processes("RDMA"),
 ]
 
 

@@ -496,7 +496,6 @@ def test_actors_of_one_process_do_not_share_what_they_send_each_other(
     assert spawn(1).spawn("here", Here).ask_neighbour.call_one(size).get() == (0, size)
 
 
-@pytest.mark.processes("segments of shared memory")
 @SIZES
 def test_a_receiver_does_not_see_what_the_sender_changes_later(spawn: Spawn, size: int) -> None:
     workers = spawn(2).spawn("workers", Worker)  # not there yet: the first message waits for it
@@ -568,7 +567,6 @@ def test_each_rank_may_write_to_the_array_it_got(spawn: Spawn, size: int) -> Non
     assert sent.sum() == 0
 
 
-@pytest.mark.processes("segments of shared memory")
 @SIZES
 def test_a_receiver_does_not_see_what_the_sender_does_to_its_array_later(
     spawn: Spawn, size: int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import socket
 from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +13,10 @@ import pytest
 from helpers.waiting import PATIENCE, wait_until
 from monarch.debugger import notices, views
 from monarch.debugger.commands import HELP, NAMES, DebuggerCommand, parse
+from monarch.debugger.console import PlainTerminal, _Input
 from monarch.debugger.notices import due, news
 from monarch.debugger.protocol import Row, StackLine, StopPlace, Who
+from monarch.debugger.server import _Caller
 
 
 @pytest.mark.parametrize(
@@ -108,6 +112,27 @@ def test_ranks_that_stop_at_one_line_share_a_notice() -> None:
         "monarch: t 0-1 (2 ranks) have stopped in step() at train.py:5 on node1: breakpoint()",
         "monarch: t 2 has stopped 65 s ago in step() at train.py:9 on node1: breakpoint()",
     ]
+
+
+def test_names_and_output_of_ranks_are_text_in_all_that_the_debugger_shows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hostile = "name\x1b]0;owned\x07\x9b2J\u202e\nforged"
+    odd = row(0, name=hostile)
+    line = StackLine(hostile, 1, hostile, hostile)
+    odd = odd._replace(place=odd.place._replace(stack=(line,), why=hostile))
+    caller, ours = socket.socketpair()
+    with caller, ours:
+        terminals = PlainTerminal(io.StringIO(), screen := io.StringIO()), _Input(), _Caller(caller)
+        for terminal in terminals:
+            terminal.write_code(f"{hostile} \x1b[31mred\x1b[0m")
+        shown = [screen.getvalue(), capsys.readouterr().out, ours.recv(4096).decode()]
+    assert set(shown) == {"name\nforged \x1b[31mred\x1b[0m"}
+    notices.say(hostile)
+    assert capsys.readouterr().err == "name\nforged\n"
+    for text in (views.table([odd]), views.stacks([odd]), *news([odd])):
+        assert "\\x1b]0;owned" in text and text.replace("\n", "").isprintable()
+        assert "forged" not in text.split("\n")
 
 
 def test_a_terminal_that_hangs_up_does_not_end_the_notices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monarch._words import tame
 from monarch.logs.entry import LogEntry, alone
 from monarch.logs.line import LogLine
-from monarch.logs.terminal import TerminalStyle, coloured, tame
+from monarch.logs.terminal import TerminalStyle, coloured
 
 
 class Terminal(io.StringIO):
@@ -127,7 +128,7 @@ def test_the_prefix_is_coloured_by_rank_and_the_text_by_level() -> None:
 def test_a_name_of_a_mesh_neither_splits_a_line_nor_moves_the_cursor(screen: bool) -> None:
     strange = entry("text")
     strange = strange._replace(line=strange.line._replace(mesh="a\nb\x1b[2J"))
-    assert TerminalStyle(False, screen).render(strange) == "[a_b_[2J 3] text\n"
+    assert TerminalStyle(False, screen).render(strange) == "[a\\nb\\x1b[2J 3] text\n"
 
 
 def test_files_get_plain_text_as_it_was_printed() -> None:

@@ -16,6 +16,7 @@ duckdb = pytest.importorskip("duckdb")
 pytest.importorskip("arro3.core")
 testing = pytest.importorskip("typer.testing")
 
+from monarch.admin.runs import _files  # noqa: E402
 from monarch.telemetry.query import FoundRows, Needs  # noqa: E402  # where there is typer
 from monarch.telemetry.run_file import is_run, write_run  # noqa: E402
 from monarch.tools.cli import commands  # noqa: E402
@@ -117,6 +118,19 @@ def test_what_monarch_has_written_is_told_from_other_databases_without_a_lock(
                 is_run, (other, short, tmp_path / "pipe.duckdb", tmp_path / "gone.duckdb", tmp_path)
             )
         )
+
+
+def test_what_another_user_has_made_is_no_run_and_is_not_opened(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, loop = tmp_path / "link.duckdb", tmp_path / "loop.duckdb"
+    link.symlink_to(file)
+    loop.symlink_to(loop)
+    assert not is_run(link) and not is_run(loop)
+    listed = [each.path for each in _files(str(tmp_path))]
+    assert listed == [Path(file)]
+    monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)  # now it is another's
+    assert not is_run(Path(file)) and not _files(str(tmp_path))
 
 
 def test_other_tables_of_a_file_are_not_there(file: str) -> None:

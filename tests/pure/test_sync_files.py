@@ -193,17 +193,6 @@ def test_what_vanishes_while_it_is_looked_at_is_left_out(
     assert paths(found) == {"a.py", "e.py"} and found.manifest.folders == {}
 
 
-def test_without_the_library_rules_are_an_error_that_names_it(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(project, {"a.py": ""})
-    monkeypatch.setitem(__import__("sys").modules, "pathspec", None)
-    assert paths(scan(project)) == {"a.py"}
-    (project / ".gitignore").write_text("*.log\n")
-    with pytest.raises(ImportError, match=r"pymonarch\[sync\]"):
-        scan(project)
-
-
 def test_only_what_has_changed_is_read_again(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ import torch
 from monarch import Stream, fetch_shard, get_active_mesh, inspect, reduce, remote, slice_mesh
 from monarch.actor import Actor, SupervisionError, endpoint
 from monarch.profiler import profile
-from monarch.tensor_engine import RemoteException, in_process, spawn_tensor_engine
+from monarch.tensor_engine import RemoteException, in_process
 from monarch.tensor_engine.groups import Meeting, RankGroup
 from monarch.testing import LocalHosts, local
 
@@ -82,22 +82,19 @@ def test_a_rank_that_is_killed_ends_the_wait_of_others_in_a_reduction() -> None:
                 assert inspect(reduce(torch.ones(1), "gpus", "sum"), hosts=0, gpus=0).item() == 2.0
 
 
-REFUSED: dict[str, Callable[[Any, Any], object]] = {
-    "a process for each rank: use reduce(), or": lambda mesh, _: mesh.process_group("gpus"),
-    "groups of torch.distributed": lambda mesh, _: mesh.torch_mesh(),
-    "one profiler for a process: spawn": lambda *_: profile(),
-    "over RDMA: use one engine": lambda _, other: torch.ones(1).to_mesh(other),  # type: ignore[attr-defined]
+REFUSED: dict[str, Callable[[Any], object]] = {
+    "a process for each rank: use reduce(), or": lambda mesh: mesh.process_group("gpus"),
+    "groups of torch.distributed": lambda mesh: mesh.torch_mesh(),
+    "one profiler for a process: spawn": lambda _: profile(),
 }
 
 
 def test_all_that_needs_processes_is_refused_at_once() -> None:
-    with local() as hosts:
-        other = spawn_tensor_engine(hosts.spawn_procs({"gpus": 2}))
-        with hosts.spawn_procs({"gpus": 2}).activate() as mesh:
-            for why, attempt in REFUSED.items():
-                with pytest.raises(NotImplementedError, match=re.escape(why)) as raised:
-                    attempt(mesh, other)
-                assert str(raised.value).endswith("spawn procs on the real this_host()")
+    with local() as hosts, hosts.spawn_procs({"gpus": 2}).activate() as mesh:
+        for why, attempt in REFUSED.items():
+            with pytest.raises(NotImplementedError, match=re.escape(why)) as raised:
+                attempt(mesh)
+            assert str(raised.value).endswith("spawn procs on the real this_host()")
 
 
 def test_a_reduction_of_what_is_on_a_gpu_is_refused() -> None:

@@ -10,6 +10,7 @@ from .._core.calls.future import Future
 from .._core.calls.pending import subscribe
 from .._core.net.poller import Poller
 from .._core.wire.address import host_labels
+from .._words import bare, named
 
 AFTER = 3.0  # seconds that hosts which are up may need; a wait worth a word is longer
 _INTERVAL = 1.0  # seconds
@@ -58,7 +59,7 @@ class AttachProgress:
         print(
             f"{progress_line(self._missing, self._total, elapsed, self._limit)}{_CLEAR}\r",
             end="",
-            file=sys.stderr,
+            file=bare(sys.stderr),
             flush=True,
         )
         self._poller.call_later(_INTERVAL, self._show)
@@ -66,13 +67,13 @@ class AttachProgress:
     def _end(self) -> None:
         self._over = True
         if self._shown:
-            print(_CLEAR, end="", file=sys.stderr, flush=True)
+            print(_CLEAR, end="", file=bare(sys.stderr), flush=True)
 
 
 def progress_line(missing: Collection[str], total: int, elapsed: float, limit: float) -> str:
     """The text about `missing` hosts, given by address, after `elapsed` seconds."""
     names = sorted(host_labels([*missing]))
-    shown = ", ".join(names[:_MOST_NAMES])
+    shown = ", ".join(map(named, names[:_MOST_NAMES]))
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return (
         f"waiting for {len(names)} of {total} hosts: {shown}{more}; {elapsed:.0f} s of"

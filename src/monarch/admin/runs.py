@@ -81,14 +81,14 @@ def _runs(call: ApiCall) -> Any:
 
 
 def _files(folder: str) -> list[KeptFile]:
-    """The files that exist, the latest first.
+    """The files of this user, the latest first.
 
     No other database is opened: its lock would make the program fail that writes it.
     """
     found = []
     for pattern in _PATTERNS:
         for path in Path(folder).glob(pattern):
-            with suppress(FileNotFoundError):  # it has gone meanwhile
+            with suppress(OSError):  # it has gone meanwhile, or is a link that leads nowhere
                 found.append(as_it_is(path))
     found.sort(key=lambda file: file.written, reverse=True)
     return list(islice((file for file in found if is_run(file.path)), MOST))

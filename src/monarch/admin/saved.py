@@ -99,11 +99,9 @@ class SavedRun(WatchedProgram):
     def collect(
         self,
         *tables: str,
-        since_us: int | None = None,
-        limit: int = 100_000,
-        within: float | None = None,
         lines: LineFilter | None = None,
         columns: Mapping[str, Sequence[str]] | None = None,
+        **of_a_program: Any,
     ) -> Collected:
         """As of a program that runs, but of all times."""
         return ask(_collected, self._path, tables, lines, columns or {})

@@ -31,6 +31,7 @@ from .._core.plane import (
     send_record,
 )
 from .._rank_selector import RankSelector
+from .._words import tame
 from ..errors import SupervisionError
 from ..programs import PATIENCE, agents_of, ask, procs_of
 from . import protocol, views
@@ -85,7 +86,7 @@ class PlainTerminal:
         return line.rstrip("\r\n")
 
     def write(self, text: str) -> None:
-        self._out.write(text)
+        self._out.write(tame(text, True))
         self._out.flush()
 
     def write_code(self, text: str) -> None:
@@ -458,7 +459,7 @@ class _Input:
             raise EOFError from None
 
     def write(self, text: str) -> None:
-        print(text, end="", flush=True)
+        print(tame(text, True), end="", flush=True)
 
     def write_code(self, text: str) -> None:
         self.write(text)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from .._core.plane import Hub
-from .._words import duration
+from .._words import duration, named, tame
 from . import server
 from .console import Console, PlainTerminal
 from .protocol import Row
@@ -115,7 +115,7 @@ def _line(group: list[Row]) -> str:
     )
     since = f" {duration(row.since)} ago" if row.since >= _AGAIN / 2 else ""
     host = f" on {row.who.host}" if len({each.who.host for each in group}) == 1 else ""
-    return (
+    return named(
         f"monarch: {ranks} stopped{since} in {where.function}() at"
         f" {where.file}:{where.number}{host}: {row.place.why}"
     )
@@ -124,7 +124,7 @@ def _line(group: list[Row]) -> str:
 def say(text: str) -> None:
     """Show the user of the client a line."""
     with suppress(Exception):  # there is no stderr, or nobody reads it any more
-        print(text, file=sys.stderr, flush=True)
+        print(tame(text, False), file=sys.stderr, flush=True)
 
 
 def _has_terminal() -> bool:

@@ -19,6 +19,7 @@ from contextlib import suppress
 
 from .._core.plane import Hub
 from .._listening import SharedListener
+from .._words import tame
 from .console import Completer, Console
 
 _HOST = "MONARCH_DEBUG_SERVER_HOST"
@@ -171,7 +172,7 @@ class _Caller:
         return line.decode(errors="replace").rstrip("\r")
 
     def write(self, text: str) -> None:
-        self.connection.sendall(text.encode(errors="replace"))
+        self.connection.sendall(tame(text, True).encode(errors="replace"))
 
     write_code = write
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from .._words import duration, ranges
+from .._words import duration, named, ranges
 from .protocol import Row
 
 HEADINGS = ("Actor Name", "Rank", "Coords", "Hostname", "Function", "Line No.", "State", "Attached")
@@ -36,10 +36,9 @@ def _cells(row: Row) -> tuple[str, ...]:
         f" {duration(row.since)}"
     )
     coordinates = ", ".join(f"{name}={index}" for name, index in row.who.coordinates.items())
-    return (
-        row.who.name, row.label, coordinates, row.who.host, line.function, str(line.number), state,
-        row.driver,
-    )  # fmt: skip
+    who = row.who
+    cells = (who.name, row.label, coordinates, who.host, line.function, str(line.number), state)
+    return tuple(map(named, (*cells, row.driver)))
 
 
 def stacks(rows: Iterable[Row]) -> str:
@@ -55,7 +54,7 @@ def stacks(rows: Iterable[Row]) -> str:
             lines.append(f"  {line.file}:{line.number} in {line.function}()")
             if line.source:
                 lines.append(f"    {line.source}")
-        parts.append("\n".join(lines))
+        parts.append("\n".join(map(named, lines)))
     return "\n\n".join(parts)
 
 

@@ -13,7 +13,7 @@ Importing this package imports none of them, nor torch.
 
 Read `group`, then `coordinator`, `member` and `world`.
 
-Imports `_core.plane`, `actor`, `rdma`, `spmd`.
+Imports `_core.plane`, `actor`, `rdma`.
 """
 
 from __future__ import annotations

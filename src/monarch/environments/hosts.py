@@ -17,8 +17,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+from .._words import bare, named
 from ..actor import Actor, ActorError, HostMesh, MeshFailure, SupervisionError, endpoint, this_proc
 from ..errors import EnvironmentFailed
 from .conda import CondaEnvironment
@@ -128,12 +130,11 @@ def _shown(what: str) -> Iterator[None]:
         yield
         return
     done, began = threading.Event(), time.monotonic()
+    draw = partial(print, end="", file=bare(sys.stderr), flush=True)
 
     def show() -> None:
         while not done.wait(_SHOWN_EVERY):
-            print(
-                f"\r{what}: {time.monotonic() - began:.0f} s ", end="", file=sys.stderr, flush=True
-            )
+            draw(f"\r{named(what)}: {time.monotonic() - began:.0f} s ")
 
     thread = threading.Thread(target=show, name="monarch-environment", daemon=True)
     thread.start()
@@ -142,4 +143,4 @@ def _shown(what: str) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        draw("\r\x1b[K")

@@ -10,6 +10,8 @@ import sys
 import time
 from collections.abc import Sequence
 
+from .._words import bare, named
+
 _LIVE_AFTER = 2.0  # seconds; machines that come sooner are not worth a word
 _LINES_AFTER = 10.0  # seconds, where it would stay to be read
 _PERIOD = 60.0  # seconds between two lines
@@ -46,6 +48,7 @@ class Waiting:
         """
         if self.seconds < (_LIVE_AFTER if self._live else _LINES_AFTER) or sys.stderr is None:
             return
+        state = named(state)
         if self._live:
             # The cursor goes back to where the line begins: what the program prints takes its
             # place.
@@ -54,7 +57,7 @@ class Waiting:
             below = _CLEAR_BELOW if len(lines) < self._shown else ""
             up = f"\033[{len(lines) - 1}A" if len(lines) > 1 else ""
             text = "\n".join(line + _CLEAR for line in lines)
-            print(f"{below}{text}\r{up}", end="", file=sys.stderr, flush=True)
+            _draw(f"{below}{text}\r{up}")
             self._shown = len(lines)
         elif self.seconds - self._told >= _PERIOD:
             print(f"{self._what}: {state}; {self.seconds:.0f} s", file=sys.stderr, flush=True)
@@ -63,16 +66,19 @@ class Waiting:
     def end(self) -> None:
         """Clear the line."""
         if self._shown:
-            print(_CLEAR_BELOW if self._shown > 1 else _CLEAR, end="", file=sys.stderr, flush=True)
+            _draw(_CLEAR_BELOW if self._shown > 1 else _CLEAR)
+
+
+def _draw(text: str) -> None:
+    print(text, end="", file=bare(sys.stderr), flush=True)
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Lines with columns, each in one line of the terminal."""
-    shown = [
-        *rows[:_MOST_ROWS],
-        *([(f"... and {len(rows) - _MOST_ROWS} more",)] if len(rows) > _MOST_ROWS else []),
-    ]
-    widths = [max(map(len, column)) for column in zip(*rows[:_MOST_ROWS], strict=True)]
+    shown = [tuple(map(named, row)) for row in rows[:_MOST_ROWS]]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    if len(rows) > _MOST_ROWS:
+        shown.append((f"... and {len(rows) - _MOST_ROWS} more",))
     return ["  ".join(["", *map(str.ljust, row, widths)]).rstrip()[: _width()] for row in shown]
 
 

@@ -30,13 +30,13 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 
 from .. import config
+from .._words import tame
 from ..errors import MonarchError
 from ..logs import flush_logs
 from ..logs.aggregate import Aggregator
 from ..logs.entry import LogEntry
 from ..logs.filter import LineFilter, parse_level, parse_since
 from ..logs.line import LogLine
-from ..logs.terminal import tame
 from ..logs.text import dated
 from ..stacks import Stacks
 from ..stacks.gather import of_this_program

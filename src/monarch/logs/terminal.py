@@ -6,9 +6,9 @@ Text in, text out.
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING, Any
 
+from .._words import named, tame
 from .entry import LogEntry
 
 if TYPE_CHECKING:
@@ -18,16 +18,6 @@ _RESET = "\x1b[0m"
 # cyan, green, magenta, blue, then lighter; never a warning's
 _RANKS = ("36", "32", "35", "34", "96", "92", "95", "94")
 _LEVELS = ((40, "31"), (30, "33"), (20, ""), (1, "2"))  # red, yellow, as it is, faint
-
-_ESCAPE = re.compile(
-    r"(?P<style>\x1b\[[0-9;:]*m)"
-    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # cursor, erase, modes
-    # titles, clipboard, ...
-    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)"
-    r"|\x1b[ -/]*[0-~]?"
-    # and what turns the direction of text around
-    r"|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
-)
 
 
 def coloured(file: Any) -> bool:
@@ -70,16 +60,12 @@ class TerminalStyle:
             else ""
         )
         often = f" ({entry.lines} lines)" if entry.lines > len(entry.ranks) else ""
-        return (
-            self._lines(self._prefix(who, line.rank), entry.text, line.level, self._tames)
-            + often
-            + "\n"
-        )
+        return self._lines(self._prefix(who, line.rank), entry.text, line.level) + often + "\n"
 
     def show(self, output: Output, mesh: str) -> str:
         """The text of an output, in the same way.
 
-        A proc that is alone may do with the terminal what it likes.
+        A proc that is alone may move the cursor: a progress bar does.
 
         Args:
             output: Of one proc.
@@ -87,9 +73,8 @@ class TerminalStyle:
         """
         source = output.source
         prefix = self._prefix(f"{mesh} {source.rank}" if mesh else "", source.rank)
-        tames = self._tames and not source.alone
         lines = (
-            self._lines(prefix, text, note.level, tames)
+            self._lines(prefix, text, note.level, source.alone)
             for note, texts in output.said
             for text in texts
         )
@@ -98,15 +83,14 @@ class TerminalStyle:
     def _prefix(self, who: str, rank: int) -> str:
         if not who:
             return ""
-        if not who.isprintable():  # the name of a mesh may be any text
-            who = "".join(character if character.isprintable() else "_" for character in who)
+        who = named(who)  # the name of a mesh may be any text
         return (
             f"\x1b[{_RANKS[rank % len(_RANKS)]}m[{who}] {_RESET}" if self._colours else f"[{who}] "
         )
 
-    def _lines(self, prefix: str, text: str, level: int, tames: bool) -> str:
-        if tames:
-            text = tame(text, self._colours)
+    def _lines(self, prefix: str, text: str, level: int, moves: bool = False) -> str:
+        if self._tames:
+            text = tame(text, self._colours, moves)
         begin = end = ""
         if level and self._colours and "\x1b" not in text:
             begin, end = next(
@@ -117,15 +101,3 @@ class TerminalStyle:
         if "\n" in text:
             text = text.replace("\n", f"{end}\n{prefix}{begin}")
         return f"{prefix}{begin}{text}{end}"
-
-
-def tame(text: str, colours: bool) -> str:
-    """Leave out what would move the cursor, clear the screen or set a title.
-
-    Colours stay if they are wanted.
-    """
-    # the first is ten times as fast, and mostly enough
-    if text.isprintable() or not _ESCAPE.search(text):
-        return text
-    kept = _ESCAPE.sub(lambda found: found["style"] or "" if colours else "", text)
-    return kept + _RESET if "\x1b" in kept else kept

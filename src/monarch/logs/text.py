@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 from datetime import datetime
 
+from .._words import named
 from .entry import LogEntry
-from .terminal import TerminalStyle, tame
+from .terminal import TerminalStyle
 
 
 def dated(entry: LogEntry, colours: bool) -> str:
@@ -26,12 +27,8 @@ def dated(entry: LogEntry, colours: bool) -> str:
     level = logging.getLevelName(line.level) if line.level else ""
     # most programs write it themselves
     text = entry.text if level in entry.text else f"{level}: {entry.text}"
-    named = entry._replace(line=line._replace(mesh=_name(line.mesh)), text=text)
-    place = f"{time} {_name(line.host)}"
+    quoted = entry._replace(line=line._replace(mesh=named(line.mesh)), text=text)
+    place = f"{time} {named(line.host)}"
     if colours:
         place = f"\x1b[2m{place}\x1b[0m"
-    return f"{place} {TerminalStyle(colours, screen=True).render(named)}"
-
-
-def _name(text: str) -> str:
-    return tame(text, False).replace("\n", " ")
+    return f"{place} {TerminalStyle(colours, screen=True).render(quoted)}"

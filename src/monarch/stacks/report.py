@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from .._lazy import shown_by
-from .._words import ranges
+from .._words import named, ranges
 from .grouping import ENGINE, USER, StackClass, classes
 from .model import CLIENT, ProcStacks
 
@@ -52,6 +52,9 @@ class Stacks:
         Args:
             everything: Also threads that wait for work, and all frames of Monarch.
         """
+        return ((kind, named(text)) for kind, text in self._lines(everything))
+
+    def _lines(self, everything: bool) -> Iterator[tuple[str, str]]:
         mesh = None
         for each in classes(self.procs, everything=True) if everything else self.classes:
             if each.mesh != mesh:

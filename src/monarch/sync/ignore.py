@@ -3,9 +3,9 @@
 They are those of `.gitignore` and `.monarchignore`, by the rules of git, and those of no use
 elsewhere.
 
-`pathspec` knows the rules. git itself would do, where there is one, in a repository: but a
-workspace need be none, an image of a container often has no git, and `.monarchignore` is to mean
-the same.
+git itself would do, where there is one, in a repository: but a workspace need be none, an image of
+a container often has no git, and `.monarchignore` is to mean the same. Libraries make expressions
+of patterns that may take hours.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Container
-from typing import Any
 
 from .._namedtuple import NamedTuple
+from .pattern import Rule, rules
 
 FILES = (".gitignore", ".monarchignore")
 """Read in this order in each folder.
@@ -34,13 +34,13 @@ class Rules(NamedTuple):
 
     Attributes:
         levels: Of each folder with rules, the outermost first: its path with a slash at its end,
-            the name of its file, its patterns.
+            the name of its file, its rules.
         fingerprint: Another one for other rules.
         but: A path, where nothing else is left out, whatever files of rules say; empty where they
             count.
     """
 
-    levels: tuple[tuple[str, str, Any], ...] = ()
+    levels: tuple[tuple[str, str, list[Rule]], ...] = ()
     fingerprint: str = ""
     but: str = ""
 
@@ -52,29 +52,22 @@ class Rules(NamedTuple):
             names: What is in it.
 
         Raises:
-            ImportError: It has rules, and nothing here knows how to read them.
+            ValueError: A line there is no pattern.
         """
-        rules = self
+        found = self
         for name in FILES:
             if name in names and not self.but:
-                rules = rules._and(folder, name)
-        return rules
+                found = found._and(folder, name)
+        return found
 
     def _and(self, folder: str, name: str) -> Rules:
         try:
-            from pathspec import GitIgnoreSpec
-        except ImportError as error:
-            raise ImportError(
-                f"{folder}/{name} says what to leave out; to have it read: pip install"
-                " 'pymonarch[sync]'"
-            ) from error
-        try:
-            with open(f"{folder}/{name}", encoding="utf-8", errors="surrogateescape") as file:
+            with open(f"{folder}/{name}", encoding="utf-8-sig", errors="surrogateescape") as file:
                 text = file.read()
         except FileNotFoundError:  # it was there a moment ago
             return self
         seen = f"{self.fingerprint}\0{folder}/{name}\0{text}".encode(errors="surrogateescape")
-        level = (f"{folder}/", name, GitIgnoreSpec.from_lines(text.splitlines()))
+        level = (f"{folder}/", name, rules(text, f"{folder}/{name}"))
         return Rules((*self.levels, level), hashlib.sha256(seen).hexdigest()[:16])
 
     def why_not(self, folder: str, name: str, is_folder: bool) -> str:
@@ -84,10 +77,10 @@ class Rules(NamedTuple):
         if self.but == f"{folder}/{name}":
             return "left out of environments"
         path = f"{folder}/{name}/" if is_folder else f"{folder}/{name}"
-        for base, source, patterns in reversed(self.levels):
-            include = patterns.check_file(path[len(base) :]).include
-            if include is not None:
-                return f"ignored by {source}" if include else ""
+        for base, source, level in reversed(self.levels):
+            for means, is_left_out in reversed(level):
+                if means(path[len(base) :]):
+                    return f"ignored by {source}" if is_left_out else ""
         return ""
 
 
@@ -99,7 +92,7 @@ def rules_above(folder: str) -> Rules:
         if folder in ("", "/"):
             return Rules()
         above.append(folder)
-    rules = Rules()
+    found = Rules()
     for each in reversed(above):
-        rules = rules.below(each, {name for name in FILES if os.path.isfile(f"{each}/{name}")})
-    return rules
+        found = found.below(each, {name for name in FILES if os.path.isfile(f"{each}/{name}")})
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .._namedtuple import NamedTuple
+from .._words import named
 
 
 class ProcReload(NamedTuple):
@@ -67,7 +68,7 @@ class SyncResult(NamedTuple):
                 f" {listed(self.changing)}"
             )
         lines += [
-            f"{host}: {folder} stays, as programs have made files there"
+            f"{host}: {named(folder)} stays, as programs have made files there"
             for host, folder in self.left
         ]
         lines += [f"{each.proc}: {_said(each)}" for each in self.reloads]
@@ -94,7 +95,7 @@ def megabytes(size: int) -> str:
 def listed(texts: list[str], most: int = 8) -> str:
     """Some of them, and how many more there are."""
     more = [f"and {len(texts) - most} more"] if len(texts) > most else []
-    return ", ".join([*texts[:most], *more])
+    return ", ".join([*map(named, texts[:most]), *more])
 
 
 def _count(number: int, what: str) -> str:

@@ -9,6 +9,8 @@ import sys
 import time
 from typing import Any
 
+from .._words import bare
+
 _SOON = 0.5  # seconds: what is done by then needs no bar
 
 
@@ -59,7 +61,7 @@ class Progress:
             TransferSpeedColumn(),
             TimeRemainingColumn(),
         )
-        self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
+        self._bar = Bar(*columns, console=Console(file=bare(sys.stderr)), transient=True)
         self._task = self._bar.add_task(self._what, total=self._total)
         self._bar.start()
 

@@ -63,7 +63,7 @@ class Scanner:
             if none was.
 
     Raises:
-        ImportError: It has a file of rules about what to leave out, and `pathspec` is missing.
+        ValueError: A line of a file of rules about what to leave out is no pattern.
     """
 
     def __init__(self, workspace: Workspace) -> None:

@@ -8,14 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._lazy import shown_by
+from .._words import named
 from .answer import CLOCK
 
 _SHOWN = 50  # rows of a `repr`
-_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {
-    10: "\\n",
-    9: "\\t",
-    13: "\\r",
-}
 
 
 class QueryResult(dict[str, list[dict[str, Any]]]):
@@ -108,7 +104,7 @@ def as_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
     count = f"({len(rows)} row{'' if len(rows) == 1 else 's'})"
     if not rows:
         return count
-    cells = [[name.translate(_CONTROL) for name in columns]]
+    cells = [[*map(named, columns)]]
     cells += [[_cell(row[name]) for name in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [" | ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
@@ -123,4 +119,4 @@ def _cell(value: Any) -> str:
         if isinstance(value, str)
         else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     )
-    return text.translate(_CONTROL)
+    return named(text)

@@ -106,15 +106,17 @@ def snapshot_source(connection: Any = None) -> Processes:
 
 
 def is_run(path: Path) -> bool:
-    """Return whether a file was written by `write_run`, for this user, by its end.
+    """Return whether a file of this user was written by `write_run`, by its end. A link is none.
 
-    Opening it with duckdb would lock out its writer.
+    Opening it with duckdb would lock out its writer, and read what another user has made.
     """
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode) or found.st_uid not in (os.geteuid(), 0):
-            return False  # a pipe would be waited for, and another user's is not opened
-        with path.open("rb") as file:
+        # a pipe is not waited for
+        opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(opened, "rb") as file:
+            status = os.fstat(opened)
+            if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode):
+                return False
             file.seek(-len(_MARK), os.SEEK_END)
             return file.read() == _MARK
     except OSError:  # it is shorter, has gone meanwhile, or is not for us

@@ -14,7 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..actor import ProcMesh
-from . import call_sites, in_process, operand_checks
+from . import call_sites, operand_checks
 from .engine import Engine
 from .engine_transfer import ShardSource
 from .fakes import Meta, contiguous
@@ -402,7 +402,6 @@ def _issue_crossing(
             f"{source!r} and {destination!r}: tensors move between engines only where both have"
             " processes"
         )
-    in_process.refuse(source, "between engines tensors move over RDMA", instead="one engine")
     destination.engine.check_open()  # before memory is set aside for it
     engine.executor.wait_until_there()  # the receivers will ask them
     ticket = next(engine.ids)

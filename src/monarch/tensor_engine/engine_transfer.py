@@ -28,6 +28,7 @@ from .._core.plane import (
     register,
 )
 from .gloo import TIMEOUT
+from .in_process import PerProc
 from .instructions import Poison
 from .stream_state import StreamState
 
@@ -86,7 +87,7 @@ class Offers:
             request.answer(RuntimeError(_ENDED))
 
 
-offers = Offers()
+offers = PerProc(Offers)
 
 
 class TakeOffer(NamedTuple):
@@ -106,7 +107,7 @@ class TakeOffer(NamedTuple):
 
 @handles(TakeOffer)
 def _take(service: ControlService, request: ControlRequest, record: TakeOffer) -> None:
-    offers.take((record.uid, record.ticket), request)
+    offers(service.hub).take((record.uid, record.ticket), request)
 
 
 register(_take)
@@ -143,7 +144,7 @@ def export(
     except Exception as error:
         contents = [worker.failed(site, "to_mesh", error)] * count
     if contents:
-        offers.make((worker.uid, ticket), contents)
+        offers().make((worker.uid, ticket), contents)
 
 
 def import_(

@@ -24,8 +24,7 @@ import torch.distributed as dist
 from .._core.plane import current_hub
 from .gloo import LOOPBACK, gloo
 
-Key = TypeVar("Key")
-Value = TypeVar("Value")
+T = TypeVar("T")
 
 _lock = threading.RLock()  # an engine that is garbage ends on any thread, at any moment
 
@@ -232,15 +231,22 @@ def refuse(mesh: Any, why: str, instead: str = "") -> None:
         )
 
 
-class PerProc(Generic[Key, Value]):
-    """A dict for each proc of this process; of which a real one is the only one."""
+class PerProc(Generic[T]):
+    """A thing for each proc of this process; of which a real one is the only one.
 
-    def __init__(self) -> None:
-        self._all: WeakKeyDictionary[Any, dict[Key, Value]] = WeakKeyDictionary()
+    Args:
+        make: Makes it.
+    """
 
-    def __call__(self) -> dict[Key, Value]:
-        """That of the calling thread's proc."""
-        return self._all.setdefault(current_hub(), {})
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._all: WeakKeyDictionary[Any, T] = WeakKeyDictionary()
+
+    def __call__(self, hub: Any = None) -> T:
+        """That of the proc of a hub, by default of the calling thread's."""
+        hub = hub or current_hub()
+        found = self._all.get(hub)
+        return self._all.setdefault(hub, self._make()) if found is None else found
 
     def __bool__(self) -> bool:
         # a program that has no context needs none for this

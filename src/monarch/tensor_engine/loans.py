@@ -20,7 +20,7 @@ class Loan:
         keep: Whether what the actor returns is for the worker.
         result: What it returned, or
         error: what it raised.
-        returned: A queue: something is in it when the actor has handled the message.
+        returned: Set when the actor has handled the message.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Loan:
         self.keep = False
         self.result: Any = None
         self.error: BaseException | None = None
-        self.returned: Any = current_hub().queue()
+        self.returned = threading.Event()
 
     def open(self, poison: Poison | None, keep: bool) -> None:
         """The worker has come to it; `poison` if one of the tensors has failed."""
@@ -57,21 +57,21 @@ class Loan:
         if not self._open:
             if running_loop() is not None:
                 raise NotYet(self.when_open)
-            opened: Any = current_hub().queue()
-            self.when_open(lambda: opened.put(None))
-            opened.get()
+            opened = threading.Event()
+            self.when_open(opened.set)
+            opened.wait()
         context()._when_handled(self._handled)
         if self._poison is not None:
             raise RemoteException(self._poison)
 
     def _handled(self, result: Any, error: BaseException | None) -> Any:
         self.result, self.error = result, error
-        self.returned.put(None)
+        self.returned.set()
         return None if self.keep else result
 
 
-_loans: PerProc[tuple[str, int], Loan] = PerProc()
-_refused: PerProc[str, Poison] = PerProc()
+_loans: PerProc[dict[tuple[str, int], Loan]] = PerProc(dict)
+_refused: PerProc[dict[str, Poison]] = PerProc(dict)
 
 
 def loan(uid: str, ticket: int) -> Loan:

@@ -9,23 +9,18 @@ device waits as well, for what the other one was told before.
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
-from collections.abc import Callable
+from collections import deque
 from typing import Any
 
 import torch
 
 
 class Rendezvous:
-    """Values given and not taken yet, by ticket; of one ticket first in, first out.
+    """Values given and not taken yet, by ticket; of one ticket first in, first out."""
 
-    Args:
-        queue: Makes what a stream waits at for one ticket.
-    """
-
-    def __init__(self, queue: Callable[[], Any]) -> None:
-        self._lock = threading.Lock()
-        self._given: defaultdict[int, Any] = defaultdict(queue)  # None: the worker has ended
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._given: dict[int, deque[tuple[Any, Any]]] = {}
         self._closed = False
 
     def give(self, ticket: int, value: Any) -> None:
@@ -34,8 +29,9 @@ class Rendezvous:
         if isinstance(value, torch.Tensor) and value.is_cuda:
             done = torch.cuda.Event()
             done.record()
-        with self._lock:
-            self._given[ticket].put((value, done))
+        with self._changed:
+            self._given.setdefault(ticket, deque()).append((value, done))
+            self._changed.notify_all()
 
     def take(self, ticket: int) -> Any:
         """Wait for a value.
@@ -43,26 +39,21 @@ class Rendezvous:
         Raises:
             RuntimeError: The worker has ended.
         """
-        with self._lock:
-            waiting = self._given[ticket]
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or ticket in self._given)
             if self._closed:
-                waiting.put(None)
-        found = waiting.get()
-        if found is None:
-            raise RuntimeError("the tensor engine has ended")
-        value, done = found
-        with self._lock:
-            if waiting.empty():
-                self._given.pop(ticket, None)
+                raise RuntimeError("the tensor engine has ended")
+            waiting = self._given[ticket]
+            value, done = waiting.popleft()
+            if not waiting:
+                del self._given[ticket]
         if done is not None:
             done.wait()  # the stream of the device, not this thread
         return value
 
     def close(self) -> None:
         """Let everybody go who waits."""
-        with self._lock:
+        with self._changed:
             self._closed = True
-            given = list(self._given.values())
             self._given.clear()
-        for waiting in given:
-            waiting.put(None)
+            self._changed.notify_all()

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from .._core.plane import current_hub
 from .functions import find
 from .groups import Communication, Known
 from .instructions import MAIN, Expected, Instruction, Poison
@@ -50,7 +49,7 @@ class Shared:
         self.templates: dict[int, Template] = {}
         self.programs: dict[int, Replay] = {}
         self.known = Known()
-        self.rendezvous = Rendezvous(current_hub().queue)
+        self.rendezvous = Rendezvous()
         self.unreported: Poison | None = None
         self.failures = itertools.count(1)
 

@@ -62,7 +62,7 @@ class Worker(Actor):
         torch_groups.close(self.uid)
         if error is not None:
             self._shared.known.note_end(self.rank)
-        engine_transfer.offers.end(self.uid)
+        engine_transfer.offers().end(self.uid)
         loans.end_loans(self.uid, Poison(-1, self.rank, "the tensor engine", "it has ended"))
 
     @endpoint
@@ -183,7 +183,7 @@ class Worker(Actor):
             runner.close()
 
 
-workers: PerProc[str, Worker] = PerProc()
+workers: PerProc[dict[str, Worker]] = PerProc(dict)
 """The workers in this process, by the id of their engine."""
 
 

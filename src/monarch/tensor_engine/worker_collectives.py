@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from queue import Empty
 from typing import Any, NamedTuple
 
 import torch
@@ -359,12 +358,8 @@ def lend(
     loan.open(poison, outputs is not None)
     hub = current_hub()
     error: BaseException | None = None
-    while error is None:
-        try:
-            loan.returned.get(timeout=_GLANCE)
-            break
-        except Empty:
-            fate = hub.fate(hub.address, actor)
+    while error is None and not loan.returned.wait(_GLANCE):
+        fate = hub.fate(hub.address, actor)
         if fate is not None:
             error = RuntimeError(f"the actor has ended: {fate.reason}")
         torch_groups.look_for_ends(worker.uid)  # the actor may be in a collective

@@ -14,6 +14,7 @@ from importlib import import_module
 
 import typer
 
+from .._words import TameStream, bare, tame
 from ..errors import MonarchError
 
 # What the user can put right; anything else is a bug, and shows a traceback.
@@ -47,6 +48,9 @@ _MODULES = {
 }
 """Commands by module, in the order in which help lists them."""
 
+_PASS_ON = {"run", "serve", "exec", "shell"}
+"""Commands whose output is that of programs, byte by byte where it goes to a file."""
+
 
 def commands(first: str | None = None) -> typer.Typer:
     """Make the command line.
@@ -72,17 +76,31 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     Then run the command, and turn errors of the user into one line.
     """
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
     words = sys.argv[1:] if argv is None else argv
+    if not _PASS_ON.intersection(words[:1]):
+        sys.stdout, sys.stderr = (TameStream(bare(stream)) for stream in (sys.stdout, sys.stderr))
+    notes = logging.StreamHandler()
+    notes.setFormatter(_Note())
+    logging.basicConfig(level=logging.INFO, handlers=[notes])
     try:
         commands(*words[:1])(args=argv, prog_name="monarch")
     except _USER_ERRORS as error:
         from rich.console import Console  # late, as commands that work start sooner
         from rich.text import Text
 
-        notes = Console(stderr=True, highlight=False, soft_wrap=True)
-        notes.print(Text.assemble(("error: ", "bold red"), str(error)))
+        shown = Console(stderr=True, highlight=False, soft_wrap=True)
+        shown.print(Text.assemble(("error: ", "bold red"), _note(str(error))))
         sys.exit(1)
+
+
+class _Note(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return _note(super().format(record))
+
+
+def _note(text: str) -> str:
+    """A text in which a further line of a name is not taken for another text."""
+    return tame(text, False).replace("\n", "\n  ")
 
 
 def get_parser() -> argparse.ArgumentParser:

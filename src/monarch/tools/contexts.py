@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from .._words import named
 from ..job import current
 from .completion import context_names
 from .json_option import JSON
@@ -32,7 +33,7 @@ def list_contexts(as_json: JSON = False) -> None:
         print(json.dumps({"active": active, "contexts": names}))
         return
     for name in names:
-        print(f"{'*' if name == active else ' '} {name}")
+        print(f"{'*' if name == active else ' '} {named(name)}")
     if not names:
         print("No contexts.")
 

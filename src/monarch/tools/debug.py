@@ -15,6 +15,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
+from .._words import tame
 from ..debugger.console import Completer, Console, PlainTerminal, Terminal
 from ..debugger.dap import Port, find
 from ..programs import Connection
@@ -143,7 +144,7 @@ class _Prompting:
         return completion.ThreadedCompleter(Words())
 
     def write(self, text: str) -> None:
-        sys.stdout.write(text)
+        sys.stdout.write(tame(text, True))
         sys.stdout.flush()
 
     def write_code(self, text: str) -> None:

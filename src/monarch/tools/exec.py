@@ -17,6 +17,14 @@ from ..job import telemetry
 from ..job.commands import Running, RunningCommand, places_of, start
 from .completion import mesh_names
 
+ENV = Annotated[
+    list[str] | None, typer.Option("-e", "--env", help="NAME=VALUE, a variable for it.")
+]
+WORKDIR = Annotated[
+    str | None, typer.Option(help="Its working directory. Default: this one, where it exists.")
+]
+KILL = Annotated[bool, typer.Option("--kill", help="End the job afterwards.")]
+
 app = typer.Typer()
 
 
@@ -42,12 +50,8 @@ def run(
     per_host: Annotated[
         str | None, typer.Option(help="Several times on each host, such as gpus=8.")
     ] = None,
-    env: Annotated[
-        list[str] | None, typer.Option("-e", "--env", help="NAME=VALUE, a variable for it.")
-    ] = None,
-    workdir: Annotated[
-        str | None, typer.Option(help="Its working directory. Default: this one, where it exists.")
-    ] = None,
+    env: ENV = None,
+    workdir: WORKDIR = None,
     script: Annotated[
         str | None, typer.Option(help="A file with a bash script to run; - for stdin.")
     ] = None,
@@ -58,7 +62,7 @@ def run(
     as_json: Annotated[
         bool, typer.Option("--json", help="Show each line of output as a JSON object.")
     ] = False,
-    kill: Annotated[bool, typer.Option("--kill", help="End the job afterwards.")] = False,
+    kill: KILL = False,
 ) -> None:
     """Run a command on hosts of the current job, which starts if it does not run.
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from .._words import named
+
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")]
 
 
@@ -15,4 +17,4 @@ def say(as_json: bool, text: str, **told: object) -> None:
     if as_json:
         print(json.dumps(told))
     else:
-        typer.echo(text, err=True)
+        typer.echo(named(text), err=True)

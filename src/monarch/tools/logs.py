@@ -11,7 +11,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from io import TextIOWrapper
 from typing import Annotated, TypeVar
 
 import typer
@@ -174,8 +173,6 @@ def _show(
     batches: Iterable[Iterator[LogLine] | Iterator[LogEntry]], as_json: bool, colours: bool
 ) -> int:
     """Print; returns how many there were."""
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
     shown = 0
     for batch in batches:
         for each in batch:

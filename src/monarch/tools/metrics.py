@@ -23,6 +23,7 @@ import typer
 
 from .._listening import SharedListener
 from .._ours import HERE, NEW, opened, resolved
+from .._words import tame
 from ..programs import Connection
 from ..telemetry.answer import Collected
 from ..telemetry.gather import of_program, question
@@ -74,10 +75,8 @@ def metrics(
     with reach(program) as connection:
         if serve is None:
             found = _asked(connection)
-            print(
-                json.dumps(samples(found), indent=2) + "\n" if as_json else exposition(found),
-                end="",
-            )
+            text = json.dumps(samples(found), indent=2) + "\n" if as_json else exposition(found)
+            print(tame(text, False), end="")
             return
         with _Server(connection, serve, _token(token)) as server:
             port, file = server.server_address[1], str(token.absolute())

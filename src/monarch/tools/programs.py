@@ -13,8 +13,9 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from .._words import duration
+from .._words import duration, named
 from ..errors import SupervisionError
 from ..programs import Connection, Program, connect, find, procs_of
 from .json_option import JSON
@@ -77,7 +78,7 @@ def list_programs(
         )
         table.add_row(
             str(row["pid"] or "?"), row["kind"], duration(time.time() - row["since"]),
-            str(len(row["hosts"]) or "-"), shown, row["command"],
+            str(len(row["hosts"]) or "-"), Text(named(shown)), Text(named(row["command"])),
         )  # fmt: skip
     console().print(table)
 

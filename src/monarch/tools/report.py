@@ -22,6 +22,7 @@ import typer
 
 from .. import _engine_log, config
 from .._ours import NotOurs, choose, opened
+from .._words import named
 from ..job.logs import folder_of
 from ..job.trait import DEFAULT_JOB_PATH
 from .json_option import JSON, say
@@ -64,7 +65,7 @@ def report(
             archive.addfile(member, io.BytesIO(content))
             files.append({"name": redact(name), "bytes": len(content)})
             if not as_json:
-                print(f"{len(content):>9} {redact(name)}")
+                print(f"{len(content):>9} {named(redact(name))}")
     size = path.stat().st_size
     said = f"wrote {path}, {size} bytes; look through it before you give it away"
     say(as_json, said, path=str(path), bytes=size, files=files)

@@ -11,7 +11,7 @@ from .. import job
 from ..job import telemetry
 from ..job.commands import places_of
 from .completion import mesh_names
-from .exec import numbers, pair, pick
+from .exec import ENV, KILL, WORKDIR, numbers, pair, pick
 
 app = typer.Typer()
 
@@ -25,13 +25,9 @@ def shell(
     point: Annotated[
         str | None, typer.Option(help="Which host, such as hosts=1. Default: the first.")
     ] = None,
-    env: Annotated[
-        list[str] | None, typer.Option("-e", "--env", help="NAME=VALUE, a variable for it.")
-    ] = None,
-    workdir: Annotated[
-        str | None, typer.Option(help="Its working directory. Default: this one, where it exists.")
-    ] = None,
-    kill: Annotated[bool, typer.Option("--kill", help="End the job afterwards.")] = False,
+    env: ENV = None,
+    workdir: WORKDIR = None,
+    kill: KILL = False,
 ) -> None:
     """Open a shell on a host of the current job, which starts if it does not run.
 

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import job, trust
+from .._words import named
 from ..actor import HostMesh, attach_to_workers
 from ..errors import MonarchError
 from ..job import checkup, current, telemetry
@@ -80,8 +81,9 @@ def _show(context: str, found: Overview) -> None:
         table.add_column(heading, justify="right" if heading == "host" else "left", overflow="fold")
     for row in found.hosts:
         procs = ", ".join(f"{name} ({count})" for name, count in row.procs.items()) or "-"
-        shown = Text(row.error, "bold red") if row.error else Text(procs)
-        table.add_row(row.mesh, str(row.host), row.machine or "?", row.address, shown)
+        shown = Text(named(row.error or procs), "bold red" if row.error else "")
+        cells = row.mesh, str(row.host), row.machine or "?", row.address
+        table.add_row(*(Text(named(each)) for each in cells), shown)
     terminal.print(table)
 
 
@@ -169,10 +171,11 @@ def _show_findings(findings: list[checkup.Finding], problems: list[str]) -> None
         right = heading in ("CPUs", "GPUs", "files", "clock")
         table.add_column(heading, justify="right" if right else "left", overflow="fold")
     for name, host, skew in findings:
-        table.add_row(
+        cells = (
             name, host.machine, host.python, host.monarch, host.torch or "-", host.nixl or "-", str(host.cpus),
             str(host.gpus), ", ".join(host.rdma) or "-", str(host.files), f"{skew * 1000:+.0f} ms",
         )  # fmt: skip
+        table.add_row(*(Text(named(each)) for each in cells))
     terminal = console()
     terminal.print(table)
     for problem in problems:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import overload
 
 from .. import _words
-from ..logs.terminal import tame
+from .._words import tame
 from .words import said
 
 Piece = tuple[str, str]

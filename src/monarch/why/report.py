@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .._words import duration, ranges
+from .._words import duration, named, ranges
 from ..stacks.model import CLIENT
 from .model import FINE, RUNS, SILENT, SLOW, Standing, Verdict
 from .words import who
@@ -20,6 +20,10 @@ _WIDEST = 150  # characters of a line
 
 def lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
     """Iterate over the lines of the report, each with its kind."""
+    return ((kind, named(text)) for kind, text in _lines(verdict))
+
+
+def _lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
     yield {FINE: GOOD, SLOW: LATE}.get(verdict.status, BAD), verdict.sentence
     shown = _chosen(verdict.classes)
     if verdict.classes:

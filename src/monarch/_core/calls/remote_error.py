@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ..._words import tame
 from ...errors import ActorError, InternalError, SupervisionError
 from ..supervision.failure import Failure, MeshFailure
 from ..wire import pickling
@@ -55,9 +56,9 @@ def load_error(payload: Any, rank: Any = None) -> ActorError:
 def said_by(reply: Frame) -> str:
     """Return the text of a raised reply, without running code of the exception's class."""
     if reply.flags == EXCEPTION:
-        return reply.meta.decode().rstrip()
+        return tame(reply.meta.decode(), True).rstrip()
     _, message, formatted = pickling.loads(reply.payload)
-    return f"{message}\n {formatted}".rstrip()
+    return tame(f"{message}\n {formatted}", True).rstrip()
 
 
 def to_exception(reply: Frame | Failure, endpoint: str, rank: Any = None) -> BaseException:
@@ -139,8 +140,9 @@ def _parts(shown: traceback.TracebackException) -> Iterator[traceback.TracebackE
 def with_lines(text: str) -> str:
     """A traceback of another process, with the lines that only this one knows.
 
-    Those of cells, and of a prompt.
+    Those of cells, and of a prompt. Left out is what a terminal would obey, but for colours.
     """
+    text = tame(text, True)
     if 'File "' not in text:
         return text
     import linecache

@@ -30,7 +30,7 @@ from typing import Any
 from ... import config
 from ..._lazy import engine_log
 from ..._namedtuple import NamedTuple
-from ..._words import ranges
+from ..._words import ranges, tame
 from ...errors import SupervisionError
 from ..calls import told
 from ..calls.promise import Promise
@@ -277,7 +277,7 @@ def _part() -> object:
 
 def _end_program(status: int, faults: Sequence[_Fault], leave: Callable[[bool], None]) -> None:
     failures = [fault.failure for fault in faults]
-    text = "\n".join([*map(_report, merge(failures)), _ADVICE, ""])
+    text = tame("\n".join([*map(_report, merge(failures)), _ADVICE, ""]), True)
     engine_log().keep_report(text)
     going_on = session.find()
     if going_on is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ... import config
 from ..._guards.main_guard import refuse_imports
+from ..._words import named
 from ..actors.context import context
 from ..calls.future import Future
 from ..calls.promise import completed
@@ -410,7 +411,7 @@ def _which(program: str) -> str | None:
 def _check_name(name: str | None) -> str:
     if name is not None and not isinstance(name, str):
         raise TypeError(f"the name of a proc mesh is a string, got {name!r}")
-    return UNNAMED if name is None else name
+    return UNNAMED if name is None else named(name)
 
 
 def _unknown_arguments(unknown: Mapping[str, object]) -> TypeError:

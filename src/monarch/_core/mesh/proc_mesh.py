@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ..._namedtuple import NamedTuple
 from ..._unsendable import explain_arguments
+from ..._words import named
 from ..actors import sampling
 from ..actors.actor import Actor
 from ..actors.context import context, current_hub
@@ -143,7 +144,7 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         cls = _check_class(Class, args, kwargs)
         self._check_way(name)
         # a mesh, typed as its class
-        return self._spawn(name, cls, args, kwargs)  # type: ignore[return-value]
+        return self._spawn(named(name), cls, args, kwargs)  # type: ignore[return-value]
 
     def _spawn(
         self, name: str, cls: type, args: Any, kwargs: Any, gated: bool = True

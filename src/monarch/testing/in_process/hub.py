@@ -208,6 +208,8 @@ class LocalHub(MessageHub):
         self.queue = partial(TurnQueue, network.turns)
         self.alive = True
         super().__init__(address, root)
+        # links take a copy of the buffers themselves
+        self.segments.make = lambda buffers: None  # type: ignore[method-assign]
         self.hosts = network.hosts
         self.overdue.watching = True  # for ever: no thread vanishes here
         self.pid = 0  # of a proc

@@ -93,6 +93,7 @@ def surroundings(network: Network) -> Iterator[None]:
             (threading, "_allocate_lock", waiter),  # what `Condition.wait` waits at
             (threading.Thread, "start", start),
         ):
+            function.__module__, function.__qualname__ = owner.__name__, name  # pickled by name
             replaced.enter_context(patch.object(owner, name, function))
         yield
 

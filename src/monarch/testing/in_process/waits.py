@@ -103,18 +103,12 @@ class TurnQueue:
         if self._reader is not None:
             self._turns.wake(self._reader)
 
-    def get(self, timeout: float | None = None) -> Any:
+    def get(self) -> Any:
         turn = self._reader = my_turn()
         assert turn is not None
-        end = None if timeout is None else self._turns.now + timeout
         while not self._items:
-            if end is not None and self._turns.now >= end:
-                raise Empty
-            self._turns.pause(turn, end)
+            self._turns.pause(turn)
         return self._items.popleft()
-
-    def empty(self) -> bool:
-        return not self._items
 
     def get_nowait(self) -> Any:
         try:

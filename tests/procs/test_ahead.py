@@ -1,0 +1,62 @@
+"""Tests that run several at a time: a real run of pytest with the decorator of `helpers.ahead`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+CONFTEST = """
+import pytest
+from helpers.ahead import run_ahead
+
+@pytest.fixture(scope="module")
+def ran_ahead(request):
+    return run_ahead(request)
+"""
+TESTS = """
+import threading
+import pytest
+from helpers.ahead import several_at_a_time
+
+both = threading.Barrier(2)
+
+@several_at_a_time
+@pytest.mark.parametrize("number", [1, 2])
+def test_waits_for_the_other(number):
+    both.wait(60)
+
+@several_at_a_time
+def test_fails():
+    three = 3
+    assert three == 4
+
+def test_is_alone():
+    assert threading.active_count() == 1
+"""
+
+
+def run(folder: Path, *options: str) -> str:
+    folder.joinpath("conftest.py").write_text(CONFTEST)
+    folder.joinpath("test_some.py").write_text(TESTS)
+    folder.joinpath("pytest.ini").write_text("[pytest]\nmarkers = timeout: of a plugin\n")
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options],
+        cwd=folder,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    ).stdout
+
+
+def test_tests_run_beside_each_other_and_each_fails_for_itself(tmp_path: Path) -> None:
+    said = run(tmp_path)
+    assert "1 failed, 3 passed" in said, said
+    assert "assert 3 == 4" in said and "test_some.py:16: AssertionError" in said, said
+
+
+def test_one_that_is_chosen_runs_alone(tmp_path: Path) -> None:
+    said = run(tmp_path, "-k", "fails or alone")
+    assert "1 failed, 1 passed, 2 deselected" in said, said
