@@ -25,6 +25,8 @@ LAYERS = {
     "monarch._connections": 0,
     "monarch._own_address": 0,
     "monarch._lazy": 0,
+    "monarch._ours": 0.2,
+    "monarch._rotating_file": 0.3,
     "monarch._engine_log": 0.5,
     "monarch._namedtuple": 0,
     "monarch._used_as_result": 0,
