@@ -831,6 +831,19 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/pure/test_job_trusted.py::test_the_job_that_another_user_has_set_is_not_imported",
                 "tests/pure/test_job_trusted.py::test_no_output_goes_through_links_of_others",
             ),
+            "other users of the machine: to have a program delete, overwrite or write files": (
+                "tests/faults/test_foreign_folders.py::test_links_of_others_lead_to_no_file_of_ours",
+                "tests/faults/test_foreign_folders.py::test_where_the_folder_is_not_ours_files_go_to_the_state_folder",
+                "tests/faults/test_foreign_folders.py::test_only_files_of_our_names_are_removed_of_those_that_are_too_many",
+                "tests/faults/test_foreign_folders.py::test_a_folder_that_is_moved_while_it_is_open_is_still_the_one_written",
+                "tests/faults/test_foreign_folders.py::test_a_token_that_another_user_has_put_there_is_not_used",
+                "tests/faults/test_foreign_folders.py::test_a_program_that_fails_in_a_shared_folder_loses_nothing",
+                "tests/api/test_files.py::test_files_are_reached_by_their_paths_only_where_there_is_a_reason",
+            ),
+            "other users of the machine: to lead the caches of `sync` and of environments": (
+                "tests/faults/test_foreign_folders.py::test_caches_among_temporary_files_are_not_where_another_user_leads",
+                "tests/faults/test_foreign_folders.py::test_what_is_no_socket_in_a_folder_of_sockets_stays",
+            ),
             "other users of the machine: to read the output of `monarch run`, or have it written": (
                 "tests/procs/test_run_files.py::test_output_goes_into_a_fresh_folder_and_not_through_links",
                 "tests/procs/test_run_files.py::test_a_folder_of_this_name_that_another_user_has_made_is_refused",
@@ -981,7 +994,6 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "**Use of the machine.**": (
                 "tests/faults/test_socket_folders.py::test_the_folder_of_sockets_goes_with_the_program",
             ),
-            "**What torch opens itself.**": "is not defended",
             "**`inproc://` addresses** and TCP ports": (
                 "tests/faults/test_trust.py::test_a_server_of_another_user_gets_nothing_from_us",
             ),
@@ -994,6 +1006,10 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             ),
             "`tests/pure/test_job_trusted.py`": (
                 "tests/pure/test_job_trusted.py::test_a_folder_for_jobs_that_another_user_has_made_is_not_used",
+            ),
+            "`tests/faults/test_foreign_folders.py`": (
+                "tests/faults/test_foreign_folders.py::test_links_of_others_lead_to_no_file_of_ours",
+                "tests/api/test_files.py::test_files_are_reached_by_their_paths_only_where_there_is_a_reason",
             ),
             "`tests/faults/test_admin_strangers.py`": (
                 "tests/faults/test_admin_strangers.py::test_a_link_in_the_command_line_of_a_browser_is_of_no_use_to_others",

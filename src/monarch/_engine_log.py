@@ -7,26 +7,32 @@ Imported where there is something to write.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from . import config
 from ._lazy import note
+from ._ours import APPEND, HERE, Folder, place, say
+from ._rotating_file import RotatingFile
 
-FOLDER = os.path.join(".monarch", "engine")
+FOLDER = os.path.join(HERE, "engine")
 """Where the files are, below the working directory of each process, in a folder per program."""
 
-FAILURES = os.path.join(".monarch", "failures")
+FAILURES = os.path.join(HERE, "failures")
 """Where the reports of failures are that nobody handled."""
 
 _MOST_REPORTS = 20
 _MOST_PROGRAMS = 20  # of which files are kept
 _MOST_BYTES = 8 << 20  # of a file, before it is rotated
 _MOST_FILES = 3  # of a process
+_REPORT = r"\d{8}-\d{6}_\d+\.txt"  # the names of ours: others are not removed
+_NOTES = r"[\w.\[\]-]+_\d+[\w.\[\]-]*\.log(\.\d)?"
 _LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "WARNING": 30, "ERROR": 40}
 
 
@@ -48,21 +54,13 @@ def write_to_file(process: str, program: str) -> None:
         )
         return
     import logging
-    import logging.handlers
 
     suffix = config.value("monarch_log_suffix")
-    folder = os.path.join(FOLDER, _as_file_name(program))
-    path = os.path.join(folder, f"{_as_file_name(f'{process}_{os.getpid()}{suffix}')}.log")
+    name = f"{_as_file_name(f'{process}_{os.getpid()}{suffix}')}.log"
+    tell = say if process == "client" else None  # one process says where files go
+    folder = partial(place, "engine", _as_file_name(program), tell=tell)
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        os.close(
-            os.open(
-                path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-            )
-        )
-        handler = logging.handlers.RotatingFileHandler(
-            path, "a", _MOST_BYTES, _MOST_FILES - 1, "utf-8", delay=True
-        )
+        handler = logging.StreamHandler(RotatingFile(folder, name, _MOST_BYTES, _MOST_FILES))
     except OSError as error:  # the program goes on without
         print(f"monarch: no log of the engine: {error}", file=sys.stderr)
         return
@@ -73,7 +71,7 @@ def write_to_file(process: str, program: str) -> None:
     if _handler is None:  # two processes would rotate the same file
         os.register_at_fork(after_in_child=_let_go)
     else:  # of the client before
-        _let_go().close()
+        _let_go().stream.close()
     _handler = handler
     engine, all_of_it = _loggers()
     engine.setLevel(level)
@@ -110,21 +108,13 @@ def _let_go() -> Any:
 
 def keep_report(text: str) -> None:
     """Keep the report of an unhandled failure in the folder where this program keeps its files."""
-    if not os.path.isdir(os.path.dirname(FOLDER)):
+    if not os.path.lexists(HERE):
         return
-    with suppress(OSError):
-        os.makedirs(FAILURES, mode=0o700, exist_ok=True)
+    with suppress(OSError), place("failures") as folder:
         name = f"{time.strftime('%Y%m%d-%H%M%S')}_{os.getpid()}.txt"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(
-            os.open(os.path.join(FAILURES, name), flags, 0o600),
-            "a",
-            encoding="utf-8",
-            errors="replace",
-        ) as file:
-            file.write(text)
-        for old in sorted(os.listdir(FAILURES))[:-_MOST_REPORTS]:
-            os.unlink(os.path.join(FAILURES, old))
+        with open(folder.open(name, APPEND), "ab") as file:
+            file.write(text.encode(errors="replace"))
+        folder.remove(*folder.names(_REPORT)[:-_MOST_REPORTS])
 
 
 def _as_file_name(text: str) -> str:
@@ -133,16 +123,15 @@ def _as_file_name(text: str) -> str:
 
 def _forget_old_programs() -> None:
     """Keep the folders of those that have written last."""
-    with suppress(OSError):
-        folders = sorted(
-            (entry for entry in os.scandir(FOLDER) if entry.is_dir(follow_symlinks=False)), key=_age
-        )
-        for folder in folders[_MOST_PROGRAMS:]:
-            for file in os.scandir(folder):
-                os.unlink(file)
-            os.rmdir(folder)
+    with suppress(OSError), place("engine") as engine:
+        for name in sorted(engine.names(), key=partial(_age, engine))[_MOST_PROGRAMS:]:
+            with suppress(OSError), engine.below(name) as folder:
+                folder.remove(*folder.names(_NOTES))
+                os.rmdir(name, dir_fd=engine.fd)
 
 
-def _age(folder: os.DirEntry[str]) -> float:
-    times = [file.stat(follow_symlinks=False).st_mtime for file in os.scandir(folder)]
-    return -max(times, default=0.0)
+def _age(engine: Folder, name: str) -> float:
+    with suppress(OSError), engine.below(name) as folder:
+        found = map(folder.status, folder.names(_NOTES))
+        return -max((status.st_mtime for status in found if status is not None), default=0.0)
+    return -math.inf  # it is not ours to remove

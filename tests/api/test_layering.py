@@ -25,6 +25,8 @@ LAYERS = {
     "monarch._connections": 0,
     "monarch._own_address": 0,
     "monarch._lazy": 0,
+    "monarch._ours": 0.2,
+    "monarch._rotating_file": 0.3,
     "monarch._engine_log": 0.5,
     "monarch._namedtuple": 0,
     "monarch._used_as_result": 0,
@@ -67,7 +69,7 @@ LAYERS = {
     "monarch.programs": 4.5,  # how other planes reach a running program
     "monarch.tensor_engine": 5,
     "monarch.spmd": 5.2,  # shows stacks
-    "monarch.elastic": 5.3,  # finds the name of a host as `spmd` does
+    "monarch.elastic": 5,
     "monarch.lightning": 5.3,  # sets the variables of `spmd`
     "monarch.logs": 5,
     "monarch.stacks": 5,

@@ -19,6 +19,7 @@ from helpers.waiting import wait_until
 from monarch import _engine_log
 from monarch._engine_log import FAILURES, FOLDER, keep_report, write_to_file
 from monarch._lazy import note
+from monarch._rotating_file import RotatingFile
 from monarch.config import configured
 
 PROGRAM = """
@@ -58,6 +59,8 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[logging.
         for handler in each.handlers:
             if handler not in handlers:
                 handler.close()
+                if isinstance(stream := getattr(handler, "stream", None), RotatingFile):
+                    stream.close()
         each.setLevel(level)
         each.propagate, each.handlers[:] = propagate, handlers
 
@@ -207,7 +210,7 @@ def test_names_of_files_cannot_lead_elsewhere(engine: logging.Logger) -> None:
 
 def test_files_of_programs_long_ago_are_removed(engine: logging.Logger) -> None:
     for number in range(30):
-        file = Path(FOLDER, f"client{number}", "client.log")
+        file = Path(FOLDER, f"client{number}", "client_1.log")
         file.parent.mkdir(parents=True)
         file.touch()
         os.utime(file, (number, number))

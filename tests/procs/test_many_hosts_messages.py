@@ -28,7 +28,7 @@ from monarch.errors import BackpressureError
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = pytest.mark.processes("messages between hosts go through sockets")
+OVER_SOCKETS = pytest.mark.processes("messages between hosts go through sockets")
 
 MEGABYTE = 1 << 20
 
@@ -163,6 +163,7 @@ def test_messages_to_actors_that_are_still_being_made_wait_for_them_in_order(
     ]
 
 
+@OVER_SOCKETS
 def test_large_and_small_messages_to_several_hosts_keep_their_order(spawn_far: Spawn) -> None:
     class Sizes(Actor):
         def __init__(self) -> None:
@@ -224,6 +225,7 @@ class Arrays(Actor):
         port.send(np.arange(size))
 
 
+@OVER_SOCKETS
 def test_large_arrays_go_there_and_back_and_may_be_written_to(spawn_far: Spawn) -> None:
     arrays = spawn_far(1).spawn("a", Arrays)
     sent = np.arange(4_000_000, dtype=np.float64)  # 32 MB
@@ -233,6 +235,7 @@ def test_large_arrays_go_there_and_back_and_may_be_written_to(spawn_far: Spawn) 
     assert sent[1] == 1
 
 
+@OVER_SOCKETS
 def test_each_rank_has_a_copy_of_its_own(spawn_far: Spawn) -> None:
     arrays = spawn_far(2).spawn("a", Arrays)
     sent = np.ones(1_000_000)
@@ -243,6 +246,7 @@ def test_each_rank_has_a_copy_of_its_own(spawn_far: Spawn) -> None:
     assert sent.sum() == 1e6
 
 
+@OVER_SOCKETS
 def test_arrays_of_many_ranks_come_back_at_once_each_its_own(spawn_far: Spawn) -> None:
     arrays = spawn_far(2).spawn("a", Arrays)
     sent = np.ones(1_000_000)
@@ -251,6 +255,7 @@ def test_arrays_of_many_ranks_come_back_at_once_each_its_own(spawn_far: Spawn) -
     assert [float(array.sum()) for array in found] == [7e6, *[2e6] * 5]
 
 
+@OVER_SOCKETS
 @pytest.mark.parametrize("size", [10, 20_000, 8_000_000])
 def test_a_receiver_on_another_host_does_not_see_what_the_sender_does_later(
     spawn_far: Spawn, tmp_path: Path, size: int
@@ -268,6 +273,7 @@ def test_a_receiver_on_another_host_does_not_see_what_the_sender_does_later(
     assert every.get(timeout=PATIENCE).values() == [[1, 1]] * 3
 
 
+@OVER_SOCKETS
 def test_large_arrays_go_from_host_to_host(spawn: Spawn, spawn_far: Spawn) -> None:
     arrays = spawn_far(1).spawn("a", Arrays)
     near = spawn(1).spawn("n", Arrays).slice(gpus=0)
@@ -280,6 +286,7 @@ def test_large_arrays_go_from_host_to_host(spawn: Spawn, spawn_far: Spawn) -> No
         )
 
 
+@OVER_SOCKETS
 def test_many_arrays_in_one_message_and_arrays_through_ports(spawn_far: Spawn) -> None:
     arrays = spawn_far(1).spawn("a", Arrays)
     found = arrays.slice(hosts=2).many.call_one(50, 30_000).get(timeout=PATIENCE)
@@ -358,6 +365,7 @@ def reset_high_water_mark(pid: int) -> int:
     return memory("VmRSS", pid)
 
 
+@OVER_SOCKETS
 @pytest.mark.parametrize("who", ["client", "actor"])
 @pytest.mark.parametrize("ranks", ["one", "all"])
 def test_a_producer_on_another_host_grows_no_process_without_bound(
@@ -399,6 +407,7 @@ def flood(gate: Any) -> None:
         gate.say.broadcast(b"x" * 100_000)
 
 
+@OVER_SOCKETS
 @pytest.mark.parametrize(
     "select", [lambda mesh: mesh, lambda mesh: mesh.slice(hosts=1)], ids=["all", "one"]
 )
@@ -444,6 +453,7 @@ def test_a_mailbox_limit_pauses_senders_on_other_hosts_and_nothing_is_lost(
         assert recorder.slice(hosts=2).recorded.call_one().get(timeout=PATIENCE) == list(range(100))
 
 
+@OVER_SOCKETS
 def test_ports_hold_back_a_fast_sender_on_another_host_and_lose_nothing(spawn_far: Spawn) -> None:
     class Floods(Actor):
         @endpoint
@@ -458,6 +468,7 @@ def test_ports_hold_back_a_fast_sender_on_another_host_and_lose_nothing(spawn_fa
     assert [receiver.recv().get(timeout=PATIENCE)[0] for _ in range(300)] == list(range(300))
 
 
+@OVER_SOCKETS
 def test_many_small_calls_back_and_forth_between_hosts_leave_nothing_behind(
     cluster: Cluster, spawn_far: Spawn
 ) -> None:

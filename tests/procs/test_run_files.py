@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import stat
 import tempfile
@@ -13,6 +12,7 @@ import pytest
 
 from helpers.strangers import STRANGER, given_to_stranger, needs_another_user
 from monarch.spmd import rank
+from monarch.spmd.options import options_of, parser
 
 if TYPE_CHECKING:
     from helpers.jobs import Home
@@ -74,6 +74,9 @@ def test_a_folder_of_this_name_that_another_user_has_made_is_refused(
     else:
         taken.mkdir(mode=0o700)
     assert given_to_stranger(taken).lstat().st_uid == STRANGER
-    with pytest.raises(PermissionError, match="is another user's: give --log-dir"):
-        rank._private(taken.name)
-    assert os.path.basename(rank._private("monarch_run_2")) == "monarch_run_2"
+    tees = options_of(parser("run").parse_args(["--tee", "3", "script.py"]))
+    with pytest.raises(
+        PermissionError, match=f"{taken} (belongs to|is a link that) user {STRANGER}"
+    ):
+        rank._Streams(tees, 0, rank.Attempt(0, taken.name, "localhost", 1, False))
+    assert list(tmp_path.rglob("none")) == []

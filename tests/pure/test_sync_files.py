@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from helpers.waiting import PATIENCE, wait_until
+from monarch._ours import Folder
 from monarch.sync import Scanner, Workspace
 from monarch.sync import store as store_module
 from monarch.sync.build import Build
@@ -645,14 +646,13 @@ def test_a_disk_that_is_full_at_the_last_step_is_said_and_nothing_is_left(
     (project / "a.py").write_text("2")
     found = scan(project)
 
-    def full(path: Path, data: bytes) -> int:
-        path.touch()
+    def full(folder: Folder, old: str, new: str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     build = store.begin(found.manifest)
     send(build, found)
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "write_bytes", full)
+        patched.setattr(Folder, "move", full)
         with pytest.raises(OSError, match=r"no room for the workspace .* stays as it is"):
             build.finish()
     build.drop()

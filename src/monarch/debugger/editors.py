@@ -12,9 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-import os
 import secrets
-import tempfile
 import threading
 import time
 import weakref
@@ -22,6 +20,7 @@ from contextlib import suppress
 from typing import Any
 
 from .._core.plane import ControlRequest, HostedProc, Hub, ProcAddress
+from .._ours import HERE, opened
 from .._words import ranges
 from ..errors import SupervisionError
 from ..programs import PATIENCE, agents_here, procs_of
@@ -32,7 +31,7 @@ from .protocol import Offered
 _MOST = 64  # ports
 _GATHER = 0.15  # seconds without a change, after which those that have come are told of together
 _LONGEST = 1.0  # seconds, however many come
-_ENTRIES = os.path.join(".monarch", "launch.json")
+_ENTRIES = "launch.json"
 
 Rank = tuple[str, int]  # name of the mesh, and the rank there
 
@@ -132,15 +131,10 @@ class Editors:
         entries = [
             port.entry(f"{mesh}[{rank}]") for (mesh, rank), (_, port) in sorted(self._ports.items())
         ]
-        folder = os.path.dirname(_ENTRIES)
-        with suppress(OSError):
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-            if os.lstat(folder).st_uid == os.geteuid():  # neither it, nor a link, is another's
-                number, whole = tempfile.mkstemp(dir=folder)  # for this user alone
-                with open(number, "w") as file:
-                    json.dump({"version": "0.2.0", "configurations": entries}, file, indent=4)
-                os.replace(whole, _ENTRIES)  # editors may be reading it
-                return f"entries for launch.json: {os.path.abspath(_ENTRIES)}"
+        text = json.dumps({"version": "0.2.0", "configurations": entries}, indent=4)
+        with suppress(OSError), opened(HERE, make=True) as folder:
+            folder.replace(_ENTRIES, text.encode())  # editors may be reading it
+            return f"entries for launch.json: {folder.path}/{_ENTRIES}"
         return f"an entry for launch.json: {json.dumps(entries[:1])}"
 
 

@@ -1,7 +1,7 @@
 """The file through which the next run of a program finds a job that is still running.
 
 The file is a pickle, and unpickling runs code. So it is read only if it belongs to this user, and
-nobody else may write it, nor has made a folder or a link on the way to it (see `trusted`). Writing
+nobody else may write it, nor has made a folder or a link on the way to it (see `_ours`). Writing
 replaces it as a whole: a reader sees the old job or the new one, also after a crash. Whoever looks
 at the file in order to act on it holds its lock, a file beside it that stays.
 
@@ -15,16 +15,14 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import stat
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from .._ours import opened, resolved
 from ..errors import JobError
-from . import trusted
 
 FORMAT = 2
 """Of what is saved: raised whenever an attribute of a kind of job gets another name or meaning, or
@@ -73,13 +71,9 @@ class CacheFile:
         self.path = Path(os.path.abspath(path))
 
     @property
-    def _file(self) -> Path:
-        return Path(os.path.realpath(self.path))
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the file, with symlinks followed."""
-        return self._file.parent
+    def _file(self) -> tuple[str, str]:
+        """The folder of the file, with links of ours followed, and its name there."""
+        return os.path.split(resolved(self.path))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -89,12 +83,10 @@ class CacheFile:
             JobError: The place is not this user's alone; or another program has held it for two
                 minutes.
         """
-        self._make_folder()
-        lock = os.open(
-            f"{self._file}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-        )
+        place, name = self._file
+        with opened(place, make=True) as folder:
+            lock = folder.open(f"{name}.lock", os.O_RDWR | os.O_CREAT)
         try:
-            self._check_owner(os.fstat(lock))
             _lock(lock, self.path)
             try:
                 yield
@@ -110,14 +102,12 @@ class CacheFile:
         Raises:
             JobError: Unpickling it could run code of another user.
         """
-        trusted.check_own_levels(self.path)
+        place, name = self._file
         try:
-            fd = os.open(self._file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with opened(place) as folder:
+                return folder.read(name)
         except FileNotFoundError:
             return None
-        with open(fd, "rb") as file:
-            self._check_owner(os.fstat(fd))
-            return file.read()
 
     def write(self, content: bytes) -> None:
         """Replace the content; when this returns it is on the disk.
@@ -125,42 +115,15 @@ class CacheFile:
         Raises:
             JobError: The place is not this user's alone.
         """
-        self._make_folder()
-        # mode 0600
-        fd, temporary = tempfile.mkstemp(prefix=f".{self._file.name}.", dir=self.folder)
-        try:
-            with open(fd, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(fd)
-            os.replace(temporary, self._file)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-        _sync_folder(self.folder)
+        place, name = self._file
+        with opened(place, make=True) as folder:
+            folder.replace(name, content)
 
     def remove(self) -> None:
         """Remove the file; a symlink to it stays."""
-        self._file.unlink(missing_ok=True)
-
-    def _make_folder(self) -> None:
-        trusted.check_own_levels(self.path)
-        trusted.make_folder(self.folder)
-
-    def _check_owner(self, status: os.stat_result) -> None:
-        if not stat.S_ISREG(status.st_mode):
-            raise JobError(f"{self.path} is not a file")
-        if status.st_uid != os.getuid():
-            raise JobError(
-                f"{self.path} belongs to user {status.st_uid}, you are {os.getuid()}; it is not"
-                " read, as reading a saved job runs code. Use another path, or make the file your"
-                " own if you trust what is in it"
-            )
-        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise JobError(
-                f"others may write {self.path} (mode {stat.S_IMODE(status.st_mode):o}); it is not"
-                " read, as reading a saved job runs code. If you trust what is in it: chmod 600"
-            )
+        place, name = self._file
+        with suppress(FileNotFoundError), opened(place) as folder:
+            folder.remove(name)
 
 
 def _lock(fd: int, path: Path) -> None:
@@ -195,14 +158,6 @@ def _holder(fd: int) -> str:
     except (OSError, IndexError):  # it has just let go
         pass
     return "another program"
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def conflict(saved: object, spec: object, path: Path) -> str:

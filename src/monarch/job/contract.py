@@ -22,18 +22,17 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import socket
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from .. import _ours
 from ..actor import attach_to_workers
 from ..actor.attaching import after_the_end
 from ..errors import JobError
 from ..trust import read_secret_file, write_secret_file
-from . import trusted
 from .cache import CacheFile
 from .state import JobState, check_mesh_names
 from .trait import DEFAULT_JOB_PATH, JobTrait
@@ -88,12 +87,11 @@ def read_reports(folder: Path) -> Iterator[WorkerReport]:
     """The reports in a folder; nothing if there is none."""
     try:
         # reads it anew on network file systems too, as looking for one file does not
-        names = os.listdir(folder)
+        with _ours.opened(folder) as opened:
+            for name in opened.names(r"[^.].*"):
+                yield WorkerReport.decode(opened.read(name))
     except FileNotFoundError:
         return
-    for name in names:
-        if not name.startswith("."):
-            yield WorkerReport.decode((folder / name).read_bytes())
 
 
 def unreachable(addresses: Iterable[str]) -> set[str]:
@@ -129,10 +127,9 @@ def make_secret_file(folder: Path) -> Path:
 
     Return the file of the secret.
     """
-    trusted.make_folder(folder)
-    secret = folder / "secret"
-    write_secret_file(secret)
-    return secret
+    with _ours.opened(folder, make=True) as opened:
+        write_secret_file(f"{opened.way}/secret")
+    return folder / "secret"
 
 
 def check_meshes(kind: str, meshes: Mapping[str, int]) -> dict[str, int]:

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import importlib
 import os
-import shutil
+import stat
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+from .._ours import HERE, Folder, opened, remove_tree
 from ..errors import JobError
-from . import trusted
 from .trait import DEFAULT_JOB_PATH, JobTrait, job_load
 
 DEFAULT_CONTEXT = "default"
 _SPEC, _STATE = "spec", "state.pkl"
+_LINK = os.path.basename(DEFAULT_JOB_PATH)
 
 
 def set_current_job(spec: str) -> JobTrait:
@@ -39,7 +41,8 @@ def set_current_job(spec: str) -> JobTrait:
     job = import_spec(spec)
     name = active_context()
     use_context(name)
-    (_folder(name) / _SPEC).write_text(spec + "\n")
+    with opened(_folder(name)) as folder:
+        folder.replace(_SPEC, f"{spec}\n".encode())
     return job
 
 
@@ -60,8 +63,15 @@ def load_current_job() -> JobTrait:
 
 def contexts() -> list[str]:
     """Names of the contexts of this folder, sorted."""
-    files = (found for file in (_SPEC, _STATE) for found in _link().parent.glob(f"*/{file}"))
-    return sorted({found.parent.name for found in files})
+    with suppress(FileNotFoundError), opened(HERE) as here:
+        return [name for name in here.names() if _is_context(here, name)]
+    return []
+
+
+def _is_context(here: Folder, name: str) -> bool:
+    with suppress(OSError), here.below(name) as folder:
+        return any(folder.status(file) is not None for file in (_SPEC, _STATE))
+    return False
 
 
 def running_job(name: str) -> JobTrait:
@@ -87,18 +97,24 @@ def running_job(name: str) -> JobTrait:
 
 
 def _spec(context: str) -> str:
-    path = _folder(context) / _SPEC
-    return path.read_text().strip() if path.is_file() else ""
+    with suppress(FileNotFoundError), opened(_folder(context)) as folder:
+        return folder.read(_SPEC).decode().strip()
+    return ""
 
 
 def active_context() -> str:
     """Name of the active context."""
-    link = _link()
-    return (
-        Path(os.readlink(link)).parent.name or DEFAULT_CONTEXT
-        if link.is_symlink()
-        else DEFAULT_CONTEXT
-    )
+    with suppress(FileNotFoundError), opened(HERE) as here:
+        return os.path.dirname(_target(here)) or DEFAULT_CONTEXT
+    return DEFAULT_CONTEXT
+
+
+def _target(here: Folder) -> str:
+    """Where the link to the active context leads; empty where a file is in its place."""
+    try:
+        return os.readlink(_LINK, dir_fd=here.fd)
+    except OSError:
+        return ""
 
 
 def state_path(context: str) -> Path:
@@ -112,9 +128,8 @@ def make_context(name: str) -> None:
     Raises:
         ValueError: The name can't be that of a folder, or is taken by another.
     """
-    folder = _folder(name)
-    trusted.make_folder(folder)
-    (folder / _SPEC).touch(mode=0o600)
+    with opened(_folder(name), make=True) as folder:
+        os.close(folder.open(_SPEC, os.O_WRONLY | os.O_CREAT))
 
 
 def use_context(name: str) -> None:
@@ -127,14 +142,12 @@ def use_context(name: str) -> None:
         JobError: There are two cache files that could be that of the default context.
     """
     make_context(name)
-    link = _link()
-    if link.exists() and not link.is_symlink():
-        _adopt(link)
-    target = Path(name, _STATE)
-    if not link.is_symlink() or Path(os.readlink(link)) != target:
-        fresh = link.with_name(f".{link.name}.{os.getpid()}")
-        fresh.symlink_to(target)
-        fresh.replace(link)
+    with opened(HERE) as here:
+        found = here.status(_LINK)
+        if found is not None and not stat.S_ISLNK(found.st_mode):
+            _adopt(here)
+        if _target(here) != f"{name}/{_STATE}":
+            here.link(_LINK, f"{name}/{_STATE}")
 
 
 def remove_context(name: str) -> None:
@@ -153,25 +166,20 @@ def remove_context(name: str) -> None:
     if state_path(name).exists():
         job_load(state_path(name)).kill()
     was_active = name == active_context()
-    shutil.rmtree(_folder(name))
+    remove_tree(_folder(name))
     if was_active:
         use_context(DEFAULT_CONTEXT)
 
 
-def _adopt(file: Path) -> None:
-    default = state_path(DEFAULT_CONTEXT)
-    if default.exists():
-        raise JobError(
-            f"both {file} and {default} keep a job; end one of them: job_load(path).kill()"
-        )
+def _adopt(here: Folder) -> None:
     make_context(DEFAULT_CONTEXT)
-    file.replace(default)
-
-
-def _link() -> Path:
-    link = Path(DEFAULT_JOB_PATH).absolute()
-    trusted.check_own_levels(link)
-    return link
+    with here.below(DEFAULT_CONTEXT) as default:
+        if default.status(_STATE) is not None:
+            raise JobError(
+                f"both {here.path}/{_LINK} and {default.path}/{_STATE} keep a job; end one of them:"
+                " job_load(path).kill()"
+            )
+        os.rename(_LINK, _STATE, src_dir_fd=here.fd, dst_dir_fd=default.fd)
 
 
 def _folder(context: str) -> Path:
@@ -182,10 +190,7 @@ def _folder(context: str) -> Path:
         or context in ("logs", "engine", "failures")
     ):
         raise ValueError(f"a context can't be called {context!r}")
-    folder = _link().parent / context
-    for file in (_SPEC, _STATE):
-        trusted.check_own_levels(folder / file)
-    return folder
+    return Path(HERE).absolute() / context
 
 
 def import_spec(spec: str) -> JobTrait:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from .._ours import opened
 from ..actor import HostMesh
 from ..errors import JobError
 from ..logs.remote import look_on
@@ -64,11 +66,11 @@ def find_logs(job: str | None = None) -> JobLogs:
     """
     if job is None:
         return _of_context(current.active_context()) or _latest() or _missing("no logs")
+    if "/" in job and Path(job).is_dir():
+        return JobLogs(job, Path(job))
     if job in current.contexts():
         return _of_context(job) or _missing(f"no logs of context {job!r}")
-    folders = (
-        [folder for folder in _folders() if folder.name.startswith(job)] if "/" not in job else []
-    )
+    folders = [folder for folder in _folders() if folder.name.startswith(job)]
     if len(folders) > 1:
         raise ValueError(
             f"several ids begin with {job!r}:"
@@ -87,8 +89,9 @@ def _base() -> Path:
 
 def _folders() -> list[Path]:
     """The folders of jobs and programs, the one in which something was written last at the end."""
-    base = _base()
-    found = [folder for folder in base.iterdir() if folder.is_dir()] if base.is_dir() else []
+    base, found = _base(), list[Path]()
+    with suppress(FileNotFoundError), opened(base) as folder:
+        found = [path for path in map(base.joinpath, folder.names()) if path.is_dir()]
     return sorted(found, key=_last_written)
 
 

@@ -25,10 +25,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .. import _ours
 from ..actor import HostMesh, attach_to_workers
 from ..errors import JobError
 from ..trust import read_secret_file
-from . import trusted
 from .process import ProcessJob
 
 VARIABLE = "MONARCH_HOSTS"
@@ -71,7 +71,7 @@ def hosts_from_config(name: str) -> HostMesh:
     """
     path = _find()
     if not os.environ.get(VARIABLE):  # who names a file trusts it
-        trusted.check_all_levels(
+        _ours.check_all_levels(
             path,
             "it is not read, as it says to whom objects are sent. If you trust it:"
             f" {VARIABLE}={path}",

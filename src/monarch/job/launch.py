@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from .._ours import opened
 from ..errors import JobError
 from . import processes
 from .contract import worker_command
@@ -96,20 +97,22 @@ def start(
         # close on exec
         inherited = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, _ABOVE_STANDARD)
     try:
-        pid = os.posix_spawn(
-            sys.executable,
-            worker_command(spec, [sys.executable, *_flags()]),
-            env,
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, str(log), _LOG_FLAGS, 0o600),
-                (os.POSIX_SPAWN_DUP2, 1, 2),
-                (os.POSIX_SPAWN_DUP2, inherited, _LEASH),
-            ],
-            setsid=True,
-            setsigmask=[],
-            setsigdef=[signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ],
-        )
+        with opened(log.parent) as folder:
+            pid = os.posix_spawn(
+                sys.executable,
+                worker_command(spec, [sys.executable, *_flags()]),
+                env,
+                file_actions=[
+                    # first: the folder may have the number 0
+                    (os.POSIX_SPAWN_OPEN, 1, f"{folder.way}/{log.name}", _LOG_FLAGS, 0o600),
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, 1, 2),
+                    (os.POSIX_SPAWN_DUP2, inherited, _LEASH),
+                ],
+                setsid=True,
+                setsigmask=[],
+                setsigdef=[signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ],
+            )
     except BaseException:
         ours.close()
         raise

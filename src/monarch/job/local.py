@@ -10,11 +10,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO
 
+from .._ours import NEW, opened
 from ..actor import this_host
-from . import logs, processes, trusted
+from . import logs, processes
 from .cache import CacheFile
 from .state import JobState, check_mesh_names
 from .trait import BATCH, BATCH_FILE, DEFAULT_JOB_PATH, JobTrait, in_batch
@@ -69,7 +70,6 @@ class LocalJob(JobTrait):
         assert self._apply_id is not None
         self._runs_script = True
         folder = logs.folder_of(Path(DEFAULT_JOB_PATH), self._apply_id)
-        trusted.make_folder(folder)
         saved = folder / "job.pkl"
         CacheFile(saved).write(BatchJob(self)._pickled())
         environment = {
@@ -78,7 +78,11 @@ class LocalJob(JobTrait):
             BATCH_FILE: str(saved),
             processes.TAG: self._apply_id,
         }
-        with _new_file(folder / "stdout.log") as out, _new_file(folder / "stderr.log") as err:
+        with opened(folder, make=True) as own, ExitStack() as files:
+            out, err = (
+                files.enter_context(open(own.open(name, NEW), "wb"))
+                for name in ("stdout.log", "stderr.log")
+            )
             self._process = subprocess.Popen(
                 [sys.executable, client_script],
                 stdin=subprocess.DEVNULL,
@@ -106,14 +110,6 @@ class LocalJob(JobTrait):
 
     def __repr__(self) -> str:
         return f"LocalJob({self._hosts!r})"
-
-
-def _new_file(path: Path) -> BinaryIO:
-    """A new file that only this user can read."""
-    return open(
-        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600),
-        "wb",
-    )
 
 
 class BatchJob(JobTrait):

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import trusted
+from .. import _ours
 
 _ABOUT = "job.json"
 
@@ -41,20 +41,21 @@ def label(state: Path, apply_id: str, job: str, all_here: bool) -> None:
         all_here: Whether all of its hosts are this machine.
     """
     folder = folder_of(state, apply_id)
-    trusted.make_folder(folder)
     about = {
         "job": job,
         "state": os.path.realpath(state),
         "all_here": all_here,
         "started": time.time(),
     }
-    (folder / _ABOUT).write_text(json.dumps(about) + "\n")
+    with _ours.opened(folder, make=True) as opened:
+        opened.replace(_ABOUT, (json.dumps(about) + "\n").encode())
 
 
 def read_label(folder: Path) -> dict[str, Any]:
     """Return what `label` has said; nothing where it has not."""
     try:
-        found = json.loads((folder / _ABOUT).read_text())
+        with _ours.opened(folder) as opened:
+            found = json.loads(opened.read(_ABOUT))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

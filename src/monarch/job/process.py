@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
 import socket
 import tempfile
@@ -12,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from .. import config
+from .. import _ours, config
 from ..errors import JobError
-from . import launch, processes, trusted
+from . import launch, processes
 from .contract import HostId, WorkersJob, check_env, hosts_of
 from .launch import WorkerProcess
 from .trait import JobTrait
@@ -80,7 +79,7 @@ class ProcessJob(WorkersJob):
         assert self._apply_id is not None
         assert self._folder is not None
         own = self._folder if self._cache is None else self._folder_of_logs() / "workers"
-        trusted.make_folder(own)
+        _ours.make(own)
         logger.info("starting %d workers; their output is in %s", len(hosts), own)
         environment = {**os.environ, **self._env, processes.TAG: self._apply_id}
         started: list[tuple[str, int, WorkerProcess]] = []
@@ -200,7 +199,7 @@ class ProcessJob(WorkersJob):
         for worker in self._all_workers():
             processes.reap(worker.pid, processes.GRACE)
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            _ours.remove_tree(self._folder)
         self._workers, self._folder, self._machine = {}, None, ""
 
     def _all_workers(self) -> list[WorkerProcess]:

@@ -10,13 +10,13 @@ one has failed; `job_start_timeout`.
 from __future__ import annotations
 
 import logging
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .. import _ours
 from ..errors import JobError
 from ..trust import read_secret_file
 from .contract import (
@@ -237,7 +237,7 @@ class RayJob(WorkersJob):
                 if len(unreachable(there)) < len(there):
                     raise
                 logger.info("there is no such cluster any more", exc_info=True)
-            shutil.rmtree(self._folder, ignore_errors=True)
+            _ours.remove_tree(self._folder)
         self._disconnect_control()
         self._folder, self._secret_file = None, None
 

@@ -11,7 +11,6 @@ import importlib
 import inspect
 import logging
 import shlex
-import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .. import _ours
 from ..errors import JobError
 from ..trust import read_secret_file
 from .contract import (
@@ -249,7 +249,7 @@ class SkyPilotJob(WorkersJob):
                         f"SkyPilot has not removed cluster {self._cluster}: {_first_line(error)}"
                     ) from error
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            _ours.remove_tree(self._folder)
         self._folder, self._secret_file, self._request = None, None, None
 
     def _cleanup_log_context(self) -> str:

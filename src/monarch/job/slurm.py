@@ -14,16 +14,15 @@ from __future__ import annotations
 import ipaddress
 import logging
 import os
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import actor
+from .. import _ours, actor
 from ..errors import JobError
 from ..trust import read_secret_file
-from . import processes, trusted
+from . import processes
 from .cache import CacheFile
 from .contract import (
     HostId,
@@ -227,11 +226,11 @@ class SlurmJob(WorkersJob):
         if self._is_batch:
             CacheFile(self._folder / "job.pkl").write(BatchJob(self)._pickled())
         script = self._folder / "job.sh"
-        script.write_text(
-            self._script(
+        with _ours.opened(self._folder) as opened:
+            text = self._script(
                 self._meshes, self._folder, self._logs, allocation, client_script or ""
             ).render()
-        )
+            opened.replace(script.name, text.encode())
         if allocation:
             run_here(script, self._apply_id)
             self._job_id = allocation
@@ -245,7 +244,7 @@ class SlurmJob(WorkersJob):
         given = self._described.log_dir
         if given is None:
             folder = self._folder_of_logs() / "workers"
-            trusted.make_folder(folder)
+            _ours.make(folder)
             return f"{folder}/"
         Path(given).mkdir(parents=True, exist_ok=True)
         return f"{Path(given).absolute()}/slurm_%j_"
@@ -349,12 +348,13 @@ class SlurmJob(WorkersJob):
         assert self._folder is not None and self._secret_file is not None
         number = len(self._more) + 1
         folder = self._folder / f"more.{number}"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        shutil.copy2(self._secret_file, folder / self._secret_file.name)
         ordered = sorted(hosts)
         sizes = {mesh: sum(other == mesh for other, _ in ordered) for mesh, _ in ordered}
         script = folder / "job.sh"
-        script.write_text(self._script(sizes, folder, f"{self._logs}more.{number}_").render())
+        text = self._script(sizes, folder, f"{self._logs}more.{number}_").render()
+        with _ours.opened(folder, make=True) as opened:
+            opened.replace(self._secret_file.name, self._secret_file.read_bytes())
+            opened.replace(script.name, text.encode())
         job = submit(script)
         self._more += (SlurmPart(job, folder, tuple(ordered)),)
         logger.info(
@@ -451,7 +451,7 @@ class SlurmJob(WorkersJob):
             for job in jobs:
                 cancel(job)
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            _ours.remove_tree(self._folder)
         self._job_id, self._folder, self._secret_file, self._more = None, None, None, ()
 
     def _cleanup_log_context(self) -> str:

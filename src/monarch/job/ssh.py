@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from .. import _ours
 from ..errors import JobError
 from . import processes, ssh_text
 from .contract import (
@@ -300,9 +300,9 @@ class SSHJob(SSHWorkers):
         if self._apply_id is not None:
             processes.end(self._apply_id)  # also the connections of other programs
             for number in range(self._begun):  # those that were here, and had to be killed
-                shutil.rmtree(ssh_text.folder_of(self._remote_folders, number), ignore_errors=True)
+                _ours.remove_tree(ssh_text.folder_of(self._remote_folders, number))
         if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            _ours.remove_tree(self._folder)
         for error in failed.values():
             logger.warning(
                 "workers may be left, until their connection or idle_limit ends them: %s", error
@@ -314,7 +314,7 @@ class SSHJob(SSHWorkers):
                 f" {next(iter(failed.values()))}"
             )
         if self._secret_file is not None:
-            shutil.rmtree(self._secret_file.parent, ignore_errors=True)
+            _ours.remove_tree(self._secret_file.parent)
         self._numbers, self._workers, self._reports = {}, {}, {}
         self._secret_file, self._machine, self._folder = None, "", ""
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from .._ours import APPEND, opened
 from ..errors import JobError
 from . import ssh_text
 from .waiting import Waiting
@@ -53,9 +54,12 @@ class SshCommand:
         self.host = host
         self.log = log
         self.name = f"{host!r}{what and ', '}{what}"
-        self._begin = log.stat().st_size if log.exists() else 0
         self._heard = b""
-        with log.open("ab") as file:
+        with (
+            opened(log.parent) as folder,
+            open(folder.open(log.name, APPEND), "ab") as file,
+        ):
+            self._begin = file.tell()
             try:
                 self.process = subprocess.Popen(
                     command,

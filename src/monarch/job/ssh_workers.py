@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from .. import _ours
 from ..errors import JobError
 from ..trust import read_secret_file
-from . import processes, ssh_text, trusted
+from . import processes, ssh_text
 from .contract import HostId, WorkersJob, parse_report
 from .launch import WorkerProcess
 from .ssh_connection import AT_ONCE, SshCommand, SshConnection, hear, hostname_of
@@ -277,5 +278,5 @@ class SSHWorkers(WorkersJob):
 
     def _log_folder(self) -> Path:
         folder = self._folder_of_logs() / "workers"
-        trusted.make_folder(folder)
+        _ours.make(folder)
         return folder

@@ -11,15 +11,15 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import config
+from .. import _ours, config
 from .. import telemetry as plane
 from ..actor import this_host
 from ..errors import JobError
 from ..programs import Program, connect, find
-from . import trusted
 from .features import TelemetryConfig
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ def begin(folder: Path, wanted: TelemetryConfig, job: str) -> QueryEngineClient:
     if config.value("telemetry") == "off":
         config.configure(telemetry="sampled")
     clients = folder / _CLIENTS
-    trusted.make_folder(clients)
-    note = clients / str(os.getpid())
-    if not note.exists():
-        atexit.register(_forget, clients)
-    note.write_text(this_host()._hosts[0])
+    with _ours.opened(clients, make=True) as opened:
+        name = str(os.getpid())
+        if opened.status(name) is None:
+            atexit.register(_forget, clients)
+        opened.replace(name, this_host()._hosts[0].encode())
     plane.keep_run(run_of(folder), job, wanted.keep_run)
     return plane.QueryEngineClient()
 
@@ -74,7 +74,7 @@ def end(folder: Path) -> None:
     note = folder / _CLIENTS / str(os.getpid())
     if note.exists():  # it has used the telemetry of the job
         plane.finish_run(run_of(folder))
-        note.unlink(missing_ok=True)
+        _forget(note.parent)
 
 
 def profile(
@@ -92,7 +92,8 @@ def _forget(clients: Path) -> None:
 
     It may be a fork of the one that has asked for this.
     """
-    (clients / str(os.getpid())).unlink(missing_ok=True)
+    with suppress(OSError), _ours.opened(clients) as opened:
+        opened.remove(str(os.getpid()))
 
 
 def client_of(folder: Path, job: str, here: bool) -> QueryEngineClient:
@@ -123,9 +124,9 @@ def client_of(folder: Path, job: str, here: bool) -> QueryEngineClient:
 def program_of(folder: Path) -> Program | None:
     """The program on this machine that uses the job whose logs are in that folder."""
     for program in find():
-        note = folder / _CLIENTS / str(program.pid)
-        if note.is_file() and note.read_text() == program.host:
-            return program
+        with suppress(FileNotFoundError), _ours.opened(folder / _CLIENTS) as clients:
+            if clients.read(str(program.pid)) == program.host.encode():
+                return program
     return None
 
 

@@ -10,6 +10,8 @@ import signal
 from pathlib import Path
 from typing import NamedTuple
 
+from .._ours import opened
+
 KEEP = b"k"
 """What a job writes on a lifeline when the worker may outlive it."""
 
@@ -82,7 +84,5 @@ class WorkerReport(NamedTuple):
 
     def leave(self, folder: Path) -> None:
         """Write it into a folder of reports, where it is seen as a whole or not at all."""
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = folder / f".{self.mesh}.{self.rank}"
-        draft.write_bytes(self.encode())
-        draft.replace(folder / f"{self.mesh}.{self.rank}")
+        with opened(folder, make=True) as reports:
+            reports.replace(f"{self.mesh}.{self.rank}", self.encode())

@@ -10,17 +10,17 @@ said, and it is tried again.
 from __future__ import annotations
 
 import errno
-import fcntl
-import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from functools import partial
 from json.encoder import encode_basestring_ascii as _quoted
 from pathlib import Path
 
 from .._core.plane import Note, Output, Source
+from .._ours import opened
+from .._rotating_file import RotatingFile
 from .line import LogLine
 
 _MOST_WAITING = 1 << 20  # characters of one proc that wait for the disk
@@ -33,7 +33,7 @@ _CLOSE_BOUND = 5.0  # seconds that the last lines get
 _MOST_OPEN = 200  # ranks whose files are open
 _LONGEST_NAME = 100  # bytes
 # what other ranks need not have
-_OF_A_PATH = {errno.ENAMETOOLONG, errno.EISDIR, errno.ELOOP, errno.EACCES}
+_OF_A_PATH = {None, errno.ENAMETOOLONG, errno.EISDIR, errno.ELOOP, errno.EACCES}
 
 Room = Callable[[], None]
 CallLater = Callable[[float, Callable[[], None]], object]
@@ -51,6 +51,7 @@ class LogFiles:
             again.
         call_later: Calls a function after so many seconds, on another thread than that of these
             files.
+        root: A folder above that the user has chosen; see `opened`.
 
     Attributes:
         job: Its id.
@@ -65,8 +66,10 @@ class LogFiles:
         count: int,
         tell: Callable[[str], None],
         call_later: CallLater,
+        root: str = "",
     ) -> None:
         self._folder = folder
+        self._root = root
         self.job = job
         self._size = size
         self._count = count
@@ -218,7 +221,7 @@ class LogFiles:
         if file is None:
             if len(self._files) >= _MOST_OPEN:
                 self._close(next(iter(self._files)))
-            file = _RankFiles(base, self._size, self._count)
+            file = _RankFiles(base, self._root, self._size, self._count)
             self.written.add(file.lines)
         self._files[base] = file  # the one used last is the last
         return file
@@ -279,19 +282,18 @@ class _RankFiles:
         lines: That of lines as JSON.
     """
 
-    def __init__(self, base: Path, size: int, count: int) -> None:
-        folder = base.parent
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    def __init__(self, base: Path, root: str, size: int, count: int) -> None:
+        folder = partial(opened, base.parent, make=True, root=root)
         # another worker of this machine may write for a mesh of the same name
         for number in range(1, 1000):
             name = base.name if number == 1 else f"{base.name}-{number}"
-            self.lines = folder / f"{name}.jsonl"
-            self._json = _File(self.lines, size, count)
+            self._json = RotatingFile(folder, f"{name}.jsonl", size, count)
             if self._json.locked:
                 break
             self._json.close()
+        self.lines = base.with_name(f"{name}.jsonl")
         try:
-            self._text = _File(folder / f"{name}.log", size, count)
+            self._text = RotatingFile(folder, f"{name}.log", size, count)
         except BaseException:
             self._json.close()
             raise
@@ -308,76 +310,6 @@ class _RankFiles:
     def close(self) -> None:
         self._json.close()
         self._text.close()
-
-
-class _File:
-    def __init__(self, path: Path, size: int, count: int) -> None:
-        self._path = path
-        self._most = size
-        self._count = count
-        self._open()
-
-    def _open(self) -> None:
-        self._fd = os.open(
-            self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-        )
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.locked = True
-        except BlockingIOError:
-            self.locked = False
-        except OSError:  # a file system without locks: nothing tells who else writes there
-            self.locked = True
-        try:
-            self._size = os.fstat(self._fd).st_size
-            # who wrote here before may have been killed in the middle of a line
-            self._torn = bool(self._size) and os.pread(self._fd, 1, self._size - 1) != b"\n"
-        except OSError:
-            self.close()
-            raise
-
-    @property
-    def is_gone(self) -> bool:
-        return os.fstat(self._fd).st_nlink == 0
-
-    def write(self, text: str) -> None:
-        """Append whole lines; those for which this file has no room begin the next one."""
-        while text:
-            room = self._most - self._size  # characters: as exact as a bound needs to be
-            end = len(text) if len(text) <= room else text.rfind("\n", 0, room) + 1
-            if not end and self._size:
-                self._rotate()
-                continue
-            end = end or text.find("\n") + 1  # a line that is longer than a file has one of its own
-            self._write(text[:end].encode(errors="replace"))
-            text = text[end:]
-
-    def _write(self, data: bytes) -> None:
-        rest = memoryview(b"\n" + data if self._torn else data)
-        while rest:
-            written = os.write(self._fd, rest)
-            rest = rest[written:]
-            self._size += written
-        self._torn = False
-
-    def _rotate(self) -> None:
-        for number in range(self._count - 1, 0, -1):
-            older = (
-                self._path
-                if number == 1
-                else self._path.with_name(f"{self._path.name}.{number - 1}")
-            )
-            with suppress(FileNotFoundError):
-                os.replace(older, self._path.with_name(f"{self._path.name}.{number}"))
-        if self._count == 1:
-            os.unlink(self._path)
-        self.close()
-        self._open()
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
 
 
 # what is written: for each run of lines a few calls, whatever their number

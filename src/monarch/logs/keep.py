@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 from .. import config
 from .._core.plane import ControlRequest, ProcAddress, client, handles, register
+from .._ours import HERE, choose
 from .files import LogFiles
 
-FOLDER = Path(".monarch") / "logs"
+FOLDER = Path(HERE) / "logs"
 """Where programs keep logs, below their working directory."""
 
 
@@ -62,13 +63,17 @@ def _keep(service: Any, request: ControlRequest, record: KeepLogs) -> None:
     if not record.files:
         service.keep_output(request.peer, None)
         return
-    base = Path(record.base)
-    folder = (base if base.is_dir() else Path.cwd()) / record.folder
     peer = request.peer
+
+    def tell(text: str) -> None:
+        service.tell_client(peer, text)
+
+    base = record.base if os.path.isdir(record.base) else os.getcwd()
+    path, root = choose(record.folder, "logs", record.job, root=base, tell=tell)
+    folder = Path(path)
     if folder not in _files:  # a job has one, for all programs that use it
         _files[folder] = LogFiles(
-            folder, record.job, record.size, record.files, lambda text: service.tell_client(peer, text),
-            service.hub.poller.call_later,
+            folder, record.job, record.size, record.files, tell, service.hub.poller.call_later, root
         )  # fmt: skip
     _kept_of[peer] = _files[folder]
     service.keep_output(peer, _files[folder])

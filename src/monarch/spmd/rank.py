@@ -18,21 +18,22 @@ import os
 import select
 import signal
 import socket
-import stat
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._core.plane import STACK_FILE, STACK_SIGNAL
+from .._ours import APPEND, Folder, opened
 from ..actor import Actor, Point, concurrent_endpoint, context, endpoint
 from ..stacks import capture
 from .elastic import own_name, variables
@@ -330,11 +331,14 @@ class _Stream:
     Args:
         fd: Descriptor of the stream here.
         shown: Whether it goes to that.
-        file: A file that it goes to, too.
+        folder: Opens the folder of the file that it goes to, too; None: it goes to none.
+        name: The name of the file.
         keep: Bytes of its end to keep.
     """
 
-    def __init__(self, fd: int, shown: bool, file: Path | None, keep: int) -> None:
+    def __init__(
+        self, fd: int, shown: bool, folder: Callable[[], Folder] | None, name: str, keep: int
+    ) -> None:
         self._out = fd if shown else None
         self._file = None
         self._keep = keep
@@ -343,11 +347,10 @@ class _Stream:
         self._thread: threading.Thread | None = None
         self.last_output = time.time()
         self.target: int | None = None if shown else subprocess.DEVNULL
-        if file is not None:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
-            self._file = io.FileIO(os.open(file, flags, 0o600), "ab")
-        if file is not None or keep:
+        if folder is not None:
+            with folder() as opened:
+                self._file = io.FileIO(opened.open(name, APPEND), "ab")
+        if folder is not None or keep:
             self._read, self.target = os.pipe()
 
     def started(self) -> None:
@@ -386,18 +389,14 @@ class _Streams:
     def __init__(self, options: Options, local_rank: int, attempt: Attempt) -> None:
         shown = options.shown_local_ranks is None or local_rank in options.shown_local_ranks
         redirected, teed = options.redirects.of(local_rank), options.tee.of(local_rank)
-        folder = None
-        if redirected or teed:
-            folder = (
-                Path(options.log_dir or _private(attempt.files))
-                / options.run_id
-                / f"attempt_{attempt.number}"
-                / str(local_rank)
-            )
+        top = options.log_dir or tempfile.gettempdir()
+        run = options.run_id if options.log_dir else f"{attempt.files}/{options.run_id}"
+        place = os.path.join(top, run, f"attempt_{attempt.number}", str(local_rank))
+        folder = partial(opened, place, make=True, root=top)
 
         def stream(fd: int, bit: int, name: str, keep: int) -> _Stream:
-            file = folder / name if folder is not None and (redirected | teed) & bit else None
-            return _Stream(fd, shown and not (redirected & ~teed & bit), file, keep)
+            kept = folder if (redirected | teed) & bit else None
+            return _Stream(fd, shown and not (redirected & ~teed & bit), kept, name, keep)
 
         # else nobody looks at it
         self.stdout = stream(1, STDOUT, "stdout.log", 1 if options.hang_timeout else 0)
@@ -415,21 +414,6 @@ class _Streams:
     def finish(self) -> None:
         self.stdout.finish()
         self.stderr.finish()
-
-
-def _private(name: str) -> str:
-    """Return a folder for temporary files that no other user can enter, or has made.
-
-    Raises:
-        PermissionError: Another user has taken the name.
-    """
-    folder = os.path.join(tempfile.gettempdir(), name)
-    with suppress(FileExistsError):  # another rank has made it
-        os.mkdir(folder, 0o700)
-    found = os.lstat(folder)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise PermissionError(f"{folder} is another user's: give --log-dir")
-    return folder
 
 
 def _let_serve(script: socket.socket, listener: socket.socket) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from .._namedtuple import NamedTuple
+from .._ours import opened
 from .ignore import QUIET, Rules
 from .manifest import Change, File, Manifest, check
 from .progress import Progress
@@ -151,18 +152,11 @@ class Scanner:
                 self._seen, self._taken, self.sent = seen, taken, sent
 
     def _save(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         content = json.dumps((_FORMAT, self._taken, self.sent, self._seen), separators=(",", ":"))
-        fd, temporary = tempfile.mkstemp(dir=self._path.parent)
-        try:
-            with open(fd, "w", encoding="ascii") as file:
-                file.write(content)
+        with opened(self._path.parent, make=True) as folder:
             # else the kernel would have us wait until the new one is on the disk
-            self._path.unlink(missing_ok=True)
-            os.replace(temporary, self._path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+            folder.remove(self._path.name)
+            folder.replace(self._path.name, content.encode("ascii"), sync=False)
 
 
 class _Look:

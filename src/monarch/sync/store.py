@@ -34,6 +34,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from .._ours import NotOurs, make, opened
 from .build import Build
 from .manifest import File, Manifest, parse
 from .removal import holds_only, is_intact, remove_unchanged
@@ -63,13 +64,10 @@ def own_folder(path: Path) -> Path:
     Raises:
         PermissionError: It belongs to somebody else, who could have procs run other code.
     """
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = os.stat(path)
-    if status.st_uid != os.getuid() or status.st_mode & 0o022:
-        raise PermissionError(
-            f"{path} belongs to user {status.st_uid}, or others may write it: set"
-            " MONARCH_SYNC_FOLDER for the worker"
-        )
+    try:
+        make(path)
+    except NotOurs as error:
+        raise PermissionError(f"{error}: set MONARCH_SYNC_FOLDER for the worker") from None
     return Path(os.path.realpath(path))
 
 
@@ -213,13 +211,8 @@ class WorkspaceStore:
     @staticmethod
     def write_list(version: Path, manifest: Manifest) -> None:
         """Write what a version consists of, beside it: with that it is complete."""
-        new = Path(f"{version}.json.new")
-        try:
-            new.write_bytes(manifest.encoded)
-            os.replace(new, f"{version}.json")
-        except BaseException:
-            new.unlink(missing_ok=True)
-            raise
+        with opened(version.parent) as folder:
+            folder.replace(f"{version.name}.json", manifest.encoded, sync=False)
 
     def _recycle(self, path: Path) -> Manifest | None:
         """Have an unused version become the folder of another one.

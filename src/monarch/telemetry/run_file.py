@@ -6,9 +6,7 @@ Beside the tables of `TABLES` it has one, ``run``, that says of what it is, and 
 from __future__ import annotations
 
 import os
-import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Mapping
 from functools import cached_property
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .._namedtuple import NamedTuple
+from .._ours import HERE, opened
 from .._public import RELEASE
 from ..errors import QueryError
 from .answer import is_said_of
@@ -75,28 +74,27 @@ def write_run(
     rows = [("about", name, value) for name, value in described.items()]
     rows += [("silent", name, why) for name, why in silent.items()]
     rows += [("left_out", name, str(count)) for name, count in found.left_out.items()]
-    # with the file, and its log, for us alone
-    folder = tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent)
+    parent, name = target.absolute().parent, target.name
+    root = "" if HERE in parent.parts else parent  # else the user has chosen it
     try:
-        fresh = Path(folder, target.name)
-        with duckdb.connect(str(fresh), config=_SETTINGS) as database:
-            database.execute(f"CREATE TABLE {_ABOUT} ({as_columns(_ABOUT_COLUMNS)})")
-            database.executemany(f"INSERT INTO {_ABOUT} VALUES (?, ?, ?)", rows)
-            for name, table in found.tables.items():
-                database.register("collected", table)
-                database.execute(f"CREATE TABLE {quoted(name)} AS SELECT * FROM collected")
-                database.unregister("collected")
-            for name in ON_REQUEST:
-                database.execute(f"CREATE TABLE {quoted(name)} ({as_columns(SCHEMA[name])})")
-            database.execute("CHECKPOINT")  # what fails when the database is closed is not told
-        with fresh.open("ab") as file:
-            file.write(_MARK)
-        fresh.chmod(0o600)
-        fresh.replace(target)
+        with opened(parent, root=root) as above, above.scratch(name, f"{name}.wal") as folder:
+            fresh = f"{folder.way}/{name}"
+            with duckdb.connect(fresh, config=_SETTINGS) as database:
+                database.execute(f"CREATE TABLE {_ABOUT} ({as_columns(_ABOUT_COLUMNS)})")
+                database.executemany(f"INSERT INTO {_ABOUT} VALUES (?, ?, ?)", rows)
+                for table, found_rows in found.tables.items():
+                    database.register("collected", found_rows)
+                    database.execute(f"CREATE TABLE {quoted(table)} AS SELECT * FROM collected")
+                    database.unregister("collected")
+                for table in ON_REQUEST:
+                    database.execute(f"CREATE TABLE {quoted(table)} ({as_columns(SCHEMA[table])})")
+                database.execute("CHECKPOINT")  # what fails when the database is closed is not told
+            os.chmod(fresh, 0o600)
+            with open(folder.open(name, os.O_WRONLY | os.O_APPEND), "ab") as file:
+                file.write(_MARK)
+            os.replace(name, name, src_dir_fd=folder.fd, dst_dir_fd=above.fd)
     except duckdb.Error as error:  # a full disk, above all
         raise OSError(f"{target} can't be written: {str(error).splitlines()[0]}") from None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     # the rest, who reads that table
     of_processes = {who: why for who, why in silent.items() if is_said_of(who, ())}
     return Written(target, target.stat().st_size, of_processes, found.left_out)

@@ -14,6 +14,7 @@ import os
 import secrets
 import sys
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +22,7 @@ from typing import Annotated
 import typer
 
 from .._listening import SharedListener
+from .._ours import HERE, NEW, opened, resolved
 from .._words import tame
 from ..programs import Connection
 from ..telemetry.answer import Collected
@@ -57,7 +59,7 @@ def metrics(
             "--token-file",
             help="Who scrapes must send what is in this file; it is made if it is missing.",
         ),
-    ] = Path(".monarch", "metrics.token"),
+    ] = Path(HERE, "metrics.token"),
     program: PROGRAM = None,
     as_json: Annotated[
         bool,
@@ -94,11 +96,11 @@ def _asked(connection: Connection) -> Collected:
 
 
 def _token(path: Path) -> str:
-    if not path.exists():
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    above, name = os.path.split(resolved(path))
+    with opened(above, make=True) as folder:
+        with suppress(FileExistsError), open(folder.open(name, NEW), "w") as file:
             file.write(secrets.token_urlsafe(32))
-    found = path.read_text().strip()
+        found = folder.read(name).decode().strip()
     if not found:
         raise ValueError(f"{path} is empty: remove it, and it is made anew")
     return found

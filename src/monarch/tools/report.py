@@ -21,6 +21,7 @@ from typing import Annotated
 import typer
 
 from .. import _engine_log, config
+from .._ours import NotOurs, choose, opened
 from .._words import named
 from ..job.logs import folder_of
 from ..job.trait import DEFAULT_JOB_PATH
@@ -76,9 +77,11 @@ def _parts() -> Iterator[tuple[str, float, str]]:
     yield "versions.txt", now, _versions()
     yield "configuration.json", now, json.dumps(_configuration(), indent=1, default=str) + "\n"
     left = _MOST
-    files = [path for path in _logs() if path.is_file() and not path.is_symlink()]
-    for path in sorted(files, key=lambda path: path.stat().st_mtime, reverse=True):
-        text = _tail(path, min(left, _MOST_OF_A_FILE))
+    for path in sorted(_logs(), key=lambda path: path.lstat().st_mtime, reverse=True):
+        try:
+            text = _tail(path, min(left, _MOST_OF_A_FILE))
+        except NotOurs as error:
+            text = f"left out: {error}\n"
         left -= len(text)
         if left <= 0:
             yield (
@@ -87,7 +90,8 @@ def _parts() -> Iterator[tuple[str, float, str]]:
                 f"files older than {path} are left out, as there were more than {_MOST} bytes\n",
             )
             return
-        yield str(path.absolute().relative_to(Path.cwd())), path.stat().st_mtime, text
+        name = str(path).removeprefix(f"{Path.cwd()}/").lstrip("/")
+        yield name, path.lstat().st_mtime, text
 
 
 def _logs() -> Iterator[Path]:
@@ -95,15 +99,15 @@ def _logs() -> Iterator[Path]:
 
     Logs of actors are not among them.
     """
-    yield from Path(_engine_log.FAILURES).glob("*.txt")
-    yield from Path(_engine_log.FOLDER).glob("*/*.log*")
+    yield from Path(choose(_engine_log.FAILURES, "failures")[0]).glob("*.txt")
+    yield from Path(choose(_engine_log.FOLDER, "engine")[0]).glob("*/*.log*")
     jobs = folder_of(Path(DEFAULT_JOB_PATH), "")
     yield from jobs.glob("*/job.json")
     yield from jobs.glob("*/workers/*.log")
 
 
 def _tail(path: Path, most: int) -> str:
-    with path.open("rb") as file:
+    with opened(path.parent) as folder, open(folder.open(path.name), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(max(0, size - most))
         text = file.read(most).decode(errors="replace")

@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from ..._ours import is_private, opened
 from ..wire.address import AGENT, CLIENT, ProcAddress
 
 _CREDENTIALS = struct.Struct("3i")
@@ -151,7 +152,7 @@ def _our_folders() -> Iterator[str]:
         with suppress(OSError):
             for name in os.listdir(place):
                 before, _, host = name.partition(_PREFIX)  # planes' folders have one dash more
-                if not before and host.isalnum() and _is_ours(folder := f"{place}/{name}"):
+                if not before and host.isalnum() and is_private(folder := f"{place}/{name}"):
                     yield folder
 
 
@@ -171,7 +172,7 @@ def _folder(host: str) -> str | None:
 
     Looked up each time: a process connects to another once.
     """
-    return next(filter(_is_ours, _folders(host)), None)
+    return next(filter(is_private, _folders(host)), None)
 
 
 def _folders(host: str) -> list[str]:
@@ -188,17 +189,6 @@ def _make_folder(host: str) -> str:
     return first
 
 
-def _is_ours(folder: str) -> bool:
-    """Return whether the folder exists and no other user can enter it, or has made it."""
-    try:
-        found = os.lstat(folder)
-    except OSError:
-        return False
-    return (
-        stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
-    )
-
-
 def _in_use(folder: str) -> bool:
     for name in os.listdir(folder):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -210,10 +200,11 @@ def _in_use(folder: str) -> bool:
 
 
 def _remove(folder: str) -> None:
-    with suppress(OSError):
-        for name in os.listdir(folder):
-            with suppress(FileNotFoundError):
-                os.unlink(f"{folder}/{name}")
+    with suppress(OSError), opened(folder) as ours:
+        for name in ours.names():
+            found = ours.status(name)
+            if found is not None and stat.S_ISSOCK(found.st_mode):
+                ours.remove(name)
         os.rmdir(folder)
 
 
