@@ -981,7 +981,6 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "**Use of the machine.**": (
                 "tests/faults/test_socket_folders.py::test_the_folder_of_sockets_goes_with_the_program",
             ),
-            "**What torch opens itself.**": "is not defended",
             "**`inproc://` addresses** and TCP ports": (
                 "tests/faults/test_trust.py::test_a_server_of_another_user_gets_nothing_from_us",
             ),
