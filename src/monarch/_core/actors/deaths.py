@@ -11,11 +11,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ...errors import SupervisionError
 from ..calls.failed_call import FailedCall, Reply, is_of_network
 from ..supervision.failure import Failure
 from ..wire.address import ProcAddress
+from .context import current_hub
 
 if TYPE_CHECKING:
     from ..hub.message_hub import MessageHub
@@ -25,10 +28,11 @@ _JUST_NOW = 1.0
 
 
 def await_cause(
-    call: FailedCall, hub: MessageHub, mate: ProcAddress, reply: Reply, end: Callable[[], object]
+    call: FailedCall, mate: ProcAddress, reply: Reply, end: Callable[[], object]
 ) -> None:
     """Call `end` once it is known why the rank on `mate` answered so, or can't be, in time."""
-    if not is_of_network(reply):
+    hub = _hub() if is_of_network(reply) else None
+    if hub is None:
         end()
         return
     settling = threading.Lock()  # two threads may come, and one of them settles it
@@ -45,6 +49,21 @@ def await_cause(
 
     hub.peer_lost_hooks.append(hear)
     last = hub.last_death  # now that none is missed
-    if last and time.monotonic() - last[2] < _JUST_NOW:
+    if last and time.monotonic() - last[2] < _JUST_NOW and not _is_back(hub, last[0]):
         hear(*last[:2])
     hub.poller.call_later(_GRACE, settle)
+
+
+def _hub() -> MessageHub | None:
+    with suppress(SupervisionError):  # the program has ended
+        return current_hub()
+    return None
+
+
+def _is_back(hub: MessageHub, address: ProcAddress) -> bool:
+    """Whether a process that died runs again, so that others don't suffer from its death any more.
+
+    Where it is connected, that is known: of processes of this host.
+    """
+    way = hub.peers.get(address) if address.host in hub.hosts else None
+    return way is not None and way.connection is not None

@@ -141,7 +141,7 @@ class UnaryCall(PendingOperation, Promise[Any]):
         call = FailedCall(self.name, self._extent, self._site)
         call.add(rank, reply)
         end = functools.partial(self.fail, call, functools.partial(call.cause, rank))
-        await_cause(call, self._hub, self._proc, reply, end)
+        await_cause(call, self._proc, reply, end)
 
     def connection(self) -> Lendable | None:
         return _connection_to(self._hub, self._proc)
@@ -263,7 +263,7 @@ class Gather(_PerRank, _MeshCall):
                 call = self._note_failure(rank, reply)
                 if not self._wait_for_all:
                     end = functools.partial(self._end_as_failed, call, reply)
-                    await_cause(call, current_hub(), self._procs[rank], reply, end)
+                    await_cause(call, self._procs[rank], reply, end)
             self._left = left = self._left - 1
             if not left:
                 self._all_answered()
@@ -351,7 +351,7 @@ class StreamCall(_PerRank, _MeshCall):
             call = self._note_failure(rank, reply)
             error = functools.partial(call.cause, rank, reply)
             end = functools.partial(promise.fail, call, error)
-            await_cause(call, current_hub(), self._procs[rank], reply, end)
+            await_cause(call, self._procs[rank], reply, end)
         else:
             promise.resolve(reply, read_value)
         return self._left == 0
