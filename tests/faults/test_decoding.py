@@ -28,7 +28,7 @@ class Slow:
 
 def _rebuild_slowly() -> str:
     entered.set()
-    assert let_go.wait(PATIENCE)
+    assert let_go.wait()
     return "rebuilt"
 
 
@@ -85,7 +85,7 @@ def being_read(spawn: Spawn) -> Any:
     future = actor.slow.call_one()
     reader = threading.Thread(target=future.get)
     reader.start()
-    assert entered.wait(PATIENCE)
+    assert entered.wait()
     yield actor, future
     let_go.set()
     reader.join(PATIENCE)
@@ -116,7 +116,7 @@ def test_unpickling_may_wait_for_a_thread_that_reads_an_answer(spawn: Spawn) -> 
     actor = spawn(1).spawn("odd", Odd)
 
     def read_another() -> None:
-        assert entered.wait(PATIENCE)
+        assert entered.wait()
         assert actor.say.call_one([2]).get(timeout=PATIENCE) == [2]
         let_go.set()
 

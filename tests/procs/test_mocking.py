@@ -58,7 +58,7 @@ def test_patch_actor_works_as_a_decorator_and_as_an_async_context_manager(spawn:
     assert procs.spawn("r", Real).who.call_one().get() == "real 0"
 
 
-@pytest.mark.processes("each process has its own classes")
+@pytest.mark.both
 def test_procs_made_during_a_patch_use_it_for_what_their_own_actors_spawn(spawn: Spawn) -> None:
     with patch_actor(Original, Replacement):
         procs = spawn(1)

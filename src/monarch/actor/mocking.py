@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from .._core.calls.returns_future import is_async_function
-from .._core.mesh.mock import patches, resolve
+from .._core.mesh import mock
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -17,7 +17,7 @@ def tensor_engine_factory(cls: type) -> Callable[..., Any] | None:
 
     None if that is not patched.
     """
-    return getattr(resolve(cls), "_tensor_engine_factory", None)
+    return getattr(mock.resolve(cls), "_tensor_engine_factory", None)
 
 
 class patch_actor:  # noqa: N801  # used as a function, like unittest.mock.patch
@@ -44,11 +44,11 @@ class patch_actor:  # noqa: N801  # used as a function, like unittest.mock.patch
         self._mock = mock
 
     def __enter__(self) -> Any:
-        patches.setdefault(self._original, []).append(self._mock)
+        mock.patches().setdefault(self._original, []).append(self._mock)
         return self._mock
 
     def __exit__(self, *exc: object) -> None:
-        patches[self._original].remove(self._mock)
+        mock.patches()[self._original].remove(self._mock)
 
     async def __aenter__(self) -> Any:
         return self.__enter__()

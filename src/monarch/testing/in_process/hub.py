@@ -206,6 +206,7 @@ class LocalHub(MessageHub):
     ) -> None:
         self.network = network
         self.queue = partial(TurnQueue, network.turns)
+        self.patches: dict[type, list[type]] = {}  # of `patch_actor`
         self.alive = True
         super().__init__(address, root)
         # links take a copy of the buffers themselves

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from unittest.mock import patch
 
 from ... import config
+from ..._core.mesh import mock
 from .cells import LocalLoop
 from .hub import LocalHub, Network
 from .turns import Killed, my_turn, without_turn
@@ -39,7 +40,7 @@ def surroundings(network: Network) -> Iterator[None]:
         signal.raise_signal,
     )
     real_sleep, real_loop = time.sleep, asyncio.new_event_loop
-    real_start = threading.Thread.start
+    real_start, real_patches = threading.Thread.start, mock.patches
 
     def getpid() -> int:
         proc = own_proc()
@@ -81,6 +82,10 @@ def surroundings(network: Network) -> Iterator[None]:
         with without_turn():  # it waits for an event, which must not let others come to their turn
             real_start(thread)
 
+    def patches() -> mock.Patches:
+        proc = own_proc()
+        return real_patches() if proc is None else proc.patches
+
     with ExitStack() as replaced:
         for owner, name, function in (
             (os, "getpid", getpid),
@@ -92,6 +97,7 @@ def surroundings(network: Network) -> Iterator[None]:
             (asyncio.events, "new_event_loop", new_event_loop),  # what `asyncio.run` calls
             (threading, "_allocate_lock", waiter),  # what `Condition.wait` waits at
             (threading.Thread, "start", start),
+            (mock, "patches", patches),
         ):
             function.__module__, function.__qualname__ = owner.__name__, name  # pickled by name
             replaced.enter_context(patch.object(owner, name, function))
