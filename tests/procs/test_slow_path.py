@@ -97,7 +97,7 @@ def test_one_call_and_its_reply_take_one_send_and_one_receive_on_either_side(spa
     assert not too_much(
         actor,
         lambda: actor.echo.call_one(1).get(),
-        {**ROUND_TRIP, "signal": 4, "python": 62},
+        {**ROUND_TRIP, "signal": 4, "python": 66},  # 59; a few more where others have left handlers
         {**ROUND_TRIP, "python": 36},
     )
 

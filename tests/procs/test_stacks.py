@@ -344,6 +344,8 @@ def test_several_who_look_at_a_process_at_once_see_the_same(spawn: Spawn) -> Non
     def look(_: int) -> int:
         return len(dump.by_signal([pid]).get(pid, ()))
 
+    # its thread comes to rest a moment after its answer
+    wait_until(lambda: look(0) == look(1), what="two looks that are the same")
     alone = look(0)
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(look, range(40))) == [alone] * 40
