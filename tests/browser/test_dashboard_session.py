@@ -34,7 +34,8 @@ ATTACK = """async (url) => {
     await new Promise((resolve) => (frame.onload = resolve));
     const opened = window.open(`${url}/`);
     // it shows a page of this origin until the other one comes
-    while ((() => { try { return opened.location.href; } catch { return null; } })()) await new Promise((resolve) => setTimeout(resolve, 10));
+    const isOwn = () => { try { return opened.location.href; } catch { return null; } };
+    while (isOwn()) await new Promise((resolve) => setTimeout(resolve, 10));
     const read = (path) => fetch(url + path, { credentials: "include" });
     return Object.fromEntries([
         await tried("storage", () => [Object.keys(localStorage), Object.keys(sessionStorage), document.cookie].join("") || null),

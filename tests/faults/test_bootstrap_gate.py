@@ -15,6 +15,7 @@ from helpers.actors import Echo, Recorder
 from helpers.waiting import PATIENCE
 from monarch.actor import Actor, ActorError, SupervisionError, endpoint, this_host, this_proc
 from monarch.config import configured
+from monarch.supervision import OneForOne, incarnations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -287,3 +288,16 @@ def test_who_waits_for_procs_whose_bootstrap_waits_for_it_is_told(
         uses = spawn(1).spawn("uses", Uses)
         with pytest.raises(ActorError, match="wait for each other"):
             uses.wait_for.call_one(what, uses, function).get(timeout=PATIENCE)
+
+
+def test_a_proc_that_starts_again_during_its_bootstrap_holds_up_no_other(
+    spawn: Spawn, tmp_path: Path
+) -> None:
+    door = tmp_path / "door"
+    procs = spawn(3, restart=OneForOne(max_restarts=10), bootstrap=waits_for(door))
+    workers = procs.spawn("workers", Echo)
+    procs.slice(gpus=1).restart().get()
+    door.touch()
+    for rank in (0, 2):
+        assert workers.slice(gpus=rank).say.call_one(1).get() == 1
+    assert incarnations(workers).get().values() == [0, 1, 0]

@@ -170,8 +170,9 @@ def test_each_actor_of_a_process_has_its_own_names(
 ) -> None:
     content = sent((main.Config, main.scale))
     there = elsewhere()
-    found = []
-    for own in ({}, {}):
+    found: list[tuple[dict[str, type], Any, Any]] = []
+    empty: list[dict[str, type]] = [{}, {}]
+    for own in empty:
         monkeypatch.setattr(reducers, "own_classes", lambda own=own: own)
         found.append((own, *pickle.loads(content)))
     (_, one, _), (_, other, _) = found

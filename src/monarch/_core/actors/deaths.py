@@ -61,7 +61,7 @@ def _hub() -> MessageHub | None:
 
 
 def _is_back(hub: MessageHub, address: ProcAddress) -> bool:
-    """Whether a process that died runs again, so that others don't suffer from its death any more.
+    """Return whether a process that died runs again: others do not suffer from its death any more.
 
     Where it is connected, that is known: of processes of this host.
     """

@@ -14,6 +14,7 @@ from typing import Any
 from ... import _seeds, config
 from ..._guards.main_guard import Nesting, nest
 from ..._namedtuple import NamedTuple
+from ...errors import SupervisionError
 from ..actors import log
 from ..actors.base_cell import BaseCell
 from ..actors.context import context
@@ -33,6 +34,7 @@ from .actor_mesh import ActorMesh
 from .bootstrap import Bootstrap
 from .owned import OwnedProcs
 from .proc_mesh import ProcMesh, Procs
+from .shaped import comes_back
 
 
 def launch(
@@ -128,27 +130,45 @@ class _Launch(NamedTuple):
 
 
 def _run_first(mesh: ProcMesh, first: Callable[[], Any], started: Future[bool]) -> Future[bool]:
-    """Run a function on every proc, and hold back all other actors until it has returned."""
-    cell = context()._cell
-    addresses = mesh._addresses()
-    send_record(cell.hub, addresses, CloseGate())
-    bootstrap = mesh._spawn(mesh.name, Bootstrap, (), {}, gated=False)
-    ran = bootstrap.bootstrap.call(first)
-    ready: Promise[bool] = Promise(_Bootstrapping(mesh.name, ran))
+    """Run a function on every proc, and hold back all other actors until it has returned on all.
 
-    def open_gate(ran: Future[Any]) -> None:
+    A proc that dies meanwhile and starts again runs it by itself: the others don't wait for that.
+    """
+    cell = context()._cell
+    gates = dict(enumerate(mesh._addresses()))
+    send_record(cell.hub, list(gates.values()), CloseGate())
+    bootstrap = mesh._spawn(mesh.name, Bootstrap, (), {}, gated=False)
+    asked: list[Any] = list(bootstrap.bootstrap.stream(first))
+    ready: Promise[bool] = Promise(_Bootstrapping(mesh.name, operation_of(asked[0])))
+    missing, made, opened = len(asked), False, False
+
+    def ended(ran: Any) -> None:  # not on the I/O thread: what it raised is unpickled
+        nonlocal missing, made, opened
+        missing -= 1
         error = ran.exception()
-        send_record(cell.hub, addresses, OpenGate(None if error is None else relay_error(error)))
-        if error is None and any(ran.get().values()):
+        if error is None:
+            made = ran.get() or made
+        elif isinstance(error, SupervisionError) and comes_back(error.failure.event):
+            del gates[ran.rank.rank]
+            error = None
+        if not opened and (error is not None or not missing):
+            opened = True
+            open_gates(error, ran)
+
+    def open_gates(error: BaseException | None, ran: Future[bool]) -> None:
+        record = OpenGate(None if error is None else relay_error(error))
+        send_record(cell.hub, list(gates.values()), record)
+        if error is None and made:
             _keep(cell, mesh, bootstrap)
         else:
             bootstrap.stop()
         subscribe(
             started,
-            lambda: ready.resolve(None, lambda _: started.get() and (ran.get() is not None)),
+            lambda: ready.resolve(None, lambda _: started.get() and (error is None or ran.get())),
         )
 
-    when_done(ran, open_gate)  # not on the I/O thread: what it raised is unpickled
+    for ran in asked:
+        when_done(ran, ended)
     return ready.future
 
 
@@ -185,15 +205,15 @@ def _keep(cell: BaseCell, procs: ProcMesh, bootstrap: ActorMesh[Any]) -> None:
 class _Bootstrapping(Described):
     """The operation of a future that is done after a call: who waits for it waits for that call."""
 
-    __slots__ = ("_ran",)
+    __slots__ = ("_call",)
 
-    def __init__(self, name: str, ran: Future[Any]) -> None:
+    def __init__(self, name: str, call: Any) -> None:
         super().__init__(f"{name}: the bootstrap function")
-        self._ran = ran
+        self._call = call
 
     def awaited(self) -> PendingCall | None:
-        operation = operation_of(self._ran)
-        return None if operation is None else operation.awaited()
+        pending: PendingCall = self._call.unanswered()
+        return pending if pending.silent else None
 
 
 def _ensure_agents(cell: BaseCell, addresses: Sequence[ProcAddress]) -> None:

@@ -126,7 +126,7 @@ class ExpendableMesh(ShapedMesh):
             error = asked.exception()
             if error is None:
                 back.resolve(None)
-            elif isinstance(error, SupervisionError) and _comes_back(error.failure.event):
+            elif isinstance(error, SupervisionError) and comes_back(error.failure.event):
                 # ended once more meanwhile; what ends this is that it is up, or that its strategy
                 # gives up
                 ask(asked)
@@ -139,7 +139,7 @@ class ExpendableMesh(ShapedMesh):
     __kill = kill  # an actor mesh may show an endpoint of that name
 
 
-def _comes_back(failure: Failure) -> bool:
+def comes_back(failure: Failure) -> bool:
     """Return whether the owner of this process was told of its end and starts it again."""
     return failure.restarts and failure.cause != UNSTARTED
 
