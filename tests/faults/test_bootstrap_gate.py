@@ -298,6 +298,5 @@ def test_a_proc_that_starts_again_during_its_bootstrap_holds_up_no_other(
     workers = procs.spawn("workers", Echo)
     procs.slice(gpus=1).restart().get()
     door.touch()
-    for rank in (0, 2):
-        assert workers.slice(gpus=rank).say.call_one(1).get() == 1
+    assert workers.say.call(1).get().values() == [1, 1, 1]
     assert incarnations(workers).get().values() == [0, 1, 0]

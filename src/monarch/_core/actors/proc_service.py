@@ -93,11 +93,16 @@ class ProcService(ControlService):
         if stopped is not None or (known is not None and known.incarnation > spec.incarnation):
             request.answer()
             return
-        if known is not None:  # what was to stop it has overtaken its spawn
+        waiting: list[tuple[Origin, Frame]] = []
+        if known is not None and known.gate is not None:  # it never began: the next one goes on
+            known.discard(lambda origin, frame: waiting.append((origin, frame)))
+        elif known is not None:  # what was to stop it has overtaken its spawn
             why = Failure(STOPPED, "it starts again", str(known.record), restarts=True)
             known.end(why._replace(incarnation=known.incarnation))
         rank = request.rank if spec.rank is None else spec.rank
         cell = self.spawn(spec, record.is_async, rank, (record.payload, record.buffers))
+        for origin, frame in waiting:
+            cell.receive(origin, frame)
         gate = self._gate
         if not gated or (gate is not None and gate.lets_pass(spec)):
             if gate is not None and not gated:
