@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helpers.scripts import run_script
+from helpers.scripts import package_path, run_script
 from monarch.actor import Actor, endpoint, this_host
 from monarch.job import ProcessJob
 from monarch.logs import flush_logs
@@ -121,7 +121,7 @@ job.kill()
 
 
 HANGS = """
-import os, socket, sys
+import sys
 from pathlib import Path
 from monarch.actor import Actor, attach_to_workers, endpoint
 from monarch.logs.keep import keep_logs
@@ -132,10 +132,6 @@ class Prints(Actor):
         for _ in range(300):
             print("x" * 1000)
 
-folder = Path("logs", socket.gethostname())
-folder.mkdir(parents=True)
-for kind in ("log", "jsonl"):
-    os.mkfifo(folder / f"gpus_0.{kind}")  # nobody reads them: a write that fills them never ends
 keep_logs(Path("logs"), "job")
 hosts = attach_to_workers(workers=[sys.argv[1]])
 hosts.spawn_procs(name="gpus").spawn("prints", Prints).say_much.call_one().get()
@@ -144,10 +140,27 @@ print("shut down")
 """
 
 
-def test_a_host_is_shut_down_though_the_disk_of_its_files_hangs(home: Home) -> None:
+DISK = """
+import os, threading
+
+def write(fd, data, real=os.write):
+    if "/gpus_0." in os.readlink(f"/proc/self/fd/{fd}"):
+        os.close(os.open(f"{os.path.dirname(__file__)}/hung", os.O_CREAT))
+        threading.Event().wait()
+    return real(fd, data)
+
+os.write = write
+"""
+
+
+def test_a_host_is_shut_down_though_the_disk_of_its_files_hangs(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(DISK)
     secret = {"MONARCH_SECRET": "x" * 40}
-    with home.worker(env=secret) as address:
-        assert home.run(HANGS, address, env=secret).endswith("shut down\n")
+    disk = {"PYTHONPATH": f"{tmp_path}:{package_path()}"}
+    with home.worker(env=secret | disk) as address:
+        said = home.run(HANGS, address, env=secret)
+    assert said.endswith("shut down\n"), said
+    assert (tmp_path / "hung").exists()
 
 
 PLAIN = """

@@ -389,14 +389,14 @@ def test_ranks_cannot_clear_the_screen_nor_move_the_cursor() -> None:
     assert not re.search(r"\x1b(?!\[[0-9;]*m)", seen), seen
 
 
-def test_a_single_proc_may_do_with_the_terminal_what_it_wants() -> None:
+def test_a_single_proc_may_draw_in_its_line_and_do_no_more_with_the_terminal() -> None:
     seen = run_on_terminal(r"""
         from monarch.actor import this_host
         from helpers.printing import Prints
 
-        this_host().spawn_procs().spawn("prints", Prints).say.call_one("a\x1b[2Jb").get()
+        this_host().spawn_procs().spawn("prints", Prints).say.call_one("a\x1b[2Kb\x1b[2Jc").get()
         """)
-    assert seen == "a\x1b[2Jb\n"
+    assert seen == "a\x1b[2Kbc\n"
 
 
 def test_lines_of_ranks_do_not_tear_a_live_display_of_rich() -> None:
