@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+from helpers.inner_pytest import run_pytest
 
 CONFTEST = """
 import pytest
@@ -38,17 +37,7 @@ def test_is_alone():
 
 
 def run(folder: Path, *options: str) -> str:
-    folder.joinpath("conftest.py").write_text(CONFTEST)
-    folder.joinpath("test_some.py").write_text(TESTS)
-    folder.joinpath("pytest.ini").write_text("[pytest]\nmarkers = timeout: of a plugin\n")
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options],
-        cwd=folder,
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    ).stdout
+    return run_pytest(folder, CONFTEST, TESTS, "markers = timeout: of a plugin", *options)[1]
 
 
 def test_tests_run_beside_each_other_and_each_fails_for_itself(tmp_path: Path) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from gate.second_try import MOST_FLAKY
+from helpers.inner_pytest import run_pytest
 
 CONFTEST = """
 from gate import second_try
@@ -65,19 +63,9 @@ WORKERS = ("-n", "2")
 
 
 def run(folder: Path, tests: str, *options: str) -> tuple[int, str]:
-    folder.joinpath("conftest.py").write_text(CONFTEST)
-    folder.joinpath("test_some.py").write_text(TESTS + tests)
-    folder.joinpath("pytest.ini").write_text("[pytest]\naddopts = -ra\n")
-    options = ("-p", "xdist.plugin", *options) if options[:1] == WORKERS[:1] else options
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options],
-        cwd=folder,
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout
+    if options[:1] == WORKERS[:1]:
+        options = ("-p", "xdist.plugin", *options)
+    return run_pytest(folder, CONFTEST, TESTS + tests, "addopts = -ra", *options)
 
 
 @pytest.mark.parametrize("options", [(), WORKERS], ids=["alone", "workers"])
