@@ -113,7 +113,7 @@ class Folder:
         with open(self.open(name), "rb") as file:
             return file.read()
 
-    def replace(self, name: str, content: bytes, sync: bool = True) -> None:
+    def replace(self, name: str, content: bytes, sync: bool = False) -> None:
         """Write a file; readers see the old one or the new one, whole.
 
         Also after a crash of the machine, if `sync` waits for the disk.
@@ -291,13 +291,13 @@ def choose(
     return path, root
 
 
-def place(*parts: str, make: bool = True, tell: Callable[[str], object] | None = say) -> Folder:
+def place(*parts: str, tell: Callable[[str], object] | None = say) -> Folder:
     """Open a folder below `.monarch`, or in the user's state folder where that is not ours.
 
-    For arguments and errors see `choose` and `opened`.
+    It is made if it is missing. For arguments and errors see `choose` and `opened`.
     """
     path, root = choose(os.path.join(HERE, *parts), *parts, tell=tell)
-    return opened(path, make, root)
+    return opened(path, True, root)
 
 
 def check_all_levels(path: StrPath, so: str) -> None:
@@ -310,9 +310,10 @@ def check_all_levels(path: StrPath, so: str) -> None:
     Raises:
         NotOurs: Another user owns one of them, or may write it.
     """
-    real = os.path.realpath(path)
-    levels = [real[:end] for end in range(1, len(real)) if real[end] == "/" or end == 1]
-    for level in (os.path.abspath(path), *levels, real):
+    levels = [os.path.realpath(path)]
+    while levels[-1] != "/":
+        levels.append(os.path.dirname(levels[-1]))
+    for level in (os.path.abspath(path), *reversed(levels)):
         with suppress(FileNotFoundError, NotADirectoryError):
             check(level, os.lstat(level), 0, so)
 

@@ -17,7 +17,8 @@ knows it.
 """
 _RESET = "\x1b[0m"
 _TURNS = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # the direction of text around
-_OBEYED = re.compile(
+# as texts: few processes ever need them compiled, and `re` keeps what is
+_OBEYED = (
     r"(?P<style>\x1b\[[0-9;:]*m)"
     r"|(?P<move>\x1b\[[0-9;]*[A-DGK]|[\x08\r])"  # near the line, which a progress bar does
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # modes, questions
@@ -26,7 +27,7 @@ _OBEYED = re.compile(
     r"|\x1b[ -/]*[0-~]?"
     rf"|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f{_TURNS}]"
 )
-_NOT_SHOWN = re.compile(rf"[\x00-\x1f\x7f-\x9f\u2028\u2029{_TURNS}\ud800-\udfff]")
+_NOT_SHOWN = rf"[\x00-\x1f\x7f-\x9f\u2028\u2029{_TURNS}\ud800-\udfff]"
 
 
 def duration(seconds: float) -> str:
@@ -61,20 +62,22 @@ def tame(text: str, colours: bool, moves: bool = False) -> str:
         moves: Whether what moves the cursor or erases stays, as a progress bar does.
     """
     # the first is ten times as fast, and mostly enough
-    if text.isprintable() or not _OBEYED.search(text):
+    if text.replace("\n", "").isprintable() or not re.search(_OBEYED, text):
         return text
 
     def kept(found: re.Match[str]) -> str:
         return (colours and found["style"]) or (moves and found["move"]) or ""
 
-    left = _OBEYED.sub(kept, text)
+    left = re.sub(_OBEYED, kept, text)
     ends = moves or "\x1b" not in left.rpartition(_RESET)[2]  # a bar goes on
     return left if ends else left + _RESET
 
 
 def named(name: str) -> str:
     """A name in one line: what can't be shown stands there as Python writes it, ``\\x1b``."""
-    return _NOT_SHOWN.sub(lambda found: ascii(found[0])[1:-1], name)
+    if name.isprintable():
+        return name
+    return re.sub(_NOT_SHOWN, lambda found: ascii(found[0])[1:-1], name)
 
 
 class TameStream:
@@ -100,3 +103,8 @@ class TameStream:
 def bare(stream: Any) -> Any:
     """The stream itself, for what moves the cursor: see `TameStream`."""
     return stream.bare if isinstance(stream, TameStream) else stream
+
+
+def draw(text: str) -> None:
+    """Print to stderr, at once, what may move the cursor."""
+    print(text, end="", file=bare(sys.stderr), flush=True)

@@ -10,7 +10,7 @@ from .._core.calls.future import Future
 from .._core.calls.pending import subscribe
 from .._core.net.poller import Poller
 from .._core.wire.address import host_labels
-from .._words import bare, named
+from .._words import draw, named
 
 AFTER = 3.0  # seconds that hosts which are up may need; a wait worth a word is longer
 _INTERVAL = 1.0  # seconds
@@ -56,18 +56,13 @@ class AttachProgress:
         self._shown = True
         elapsed = time.monotonic() - self._begin
         # The cursor goes back to where the line begins: what the program prints takes its place.
-        print(
-            f"{progress_line(self._missing, self._total, elapsed, self._limit)}{_CLEAR}\r",
-            end="",
-            file=bare(sys.stderr),
-            flush=True,
-        )
+        draw(f"{progress_line(self._missing, self._total, elapsed, self._limit)}{_CLEAR}\r")
         self._poller.call_later(_INTERVAL, self._show)
 
     def _end(self) -> None:
         self._over = True
         if self._shown:
-            print(_CLEAR, end="", file=bare(sys.stderr), flush=True)
+            draw(_CLEAR)
 
 
 def progress_line(missing: Collection[str], total: int, elapsed: float, limit: float) -> str:

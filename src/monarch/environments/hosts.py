@@ -17,10 +17,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
-from .._words import bare, named
+from .._words import draw, named
 from ..actor import Actor, ActorError, HostMesh, MeshFailure, SupervisionError, endpoint, this_proc
 from ..errors import EnvironmentFailed
 from .conda import CondaEnvironment
@@ -130,7 +129,6 @@ def _shown(what: str) -> Iterator[None]:
         yield
         return
     done, began = threading.Event(), time.monotonic()
-    draw = partial(print, end="", file=bare(sys.stderr), flush=True)
 
     def show() -> None:
         while not done.wait(_SHOWN_EVERY):

@@ -117,7 +117,7 @@ class CacheFile:
         """
         place, name = self._file
         with opened(place, make=True) as folder:
-            folder.replace(name, content)
+            folder.replace(name, content, sync=True)
 
     def remove(self) -> None:
         """Remove the file; a symlink to it stays."""

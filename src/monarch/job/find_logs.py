@@ -101,8 +101,8 @@ def _last_written(folder: Path) -> float:
 
 
 def _of_folder(folder: Path) -> JobLogs:
-    state = read_label(folder).get("state")
-    all_here = read_label(folder).get("all_here") is not False
+    label = read_label(folder)
+    state, all_here = label.get("state"), label.get("all_here") is not False
     return JobLogs(folder.name, folder, Path(state) if isinstance(state, str) else None, all_here)
 
 
@@ -122,8 +122,9 @@ def _of_context(context: str) -> JobLogs | None:
             saved = None
         if saved is not None and saved.apply_id is not None:
             return JobLogs(saved.apply_id, _base() / saved.apply_id, path, saved._is_all_here)
-    ended = [folder for folder in _folders() if read_label(folder).get("state") in places]
-    return _of_folder(ended[-1]) if ended else None
+    ended = (each for each in reversed(_folders()) if read_label(each).get("state") in places)
+    last = next(ended, None)
+    return None if last is None else _of_folder(last)
 
 
 def _latest() -> JobLogs | None:

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from .._ours import opened
+from .._ours import APPEND, opened
 from ..errors import JobError
 from . import processes
 from .contract import worker_command
@@ -31,7 +31,7 @@ _LEASH = 3  # the descriptor of a worker
 _TAIL_LINES = 20
 _MOST_REPORT = 64 * 1024  # bytes
 _TAIL_BYTES = 8192
-_LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+_LOG_FLAGS = APPEND | os.O_NOFOLLOW
 _ABOVE_STANDARD = 10  # descriptors from here on are none that a child is given by number
 
 

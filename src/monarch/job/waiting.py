@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from .._words import bare, named
+from .._words import draw, named
 
 _LIVE_AFTER = 2.0  # seconds; machines that come sooner are not worth a word
 _LINES_AFTER = 10.0  # seconds, where it would stay to be read
@@ -57,7 +57,7 @@ class Waiting:
             below = _CLEAR_BELOW if len(lines) < self._shown else ""
             up = f"\033[{len(lines) - 1}A" if len(lines) > 1 else ""
             text = "\n".join(line + _CLEAR for line in lines)
-            _draw(f"{below}{text}\r{up}")
+            draw(f"{below}{text}\r{up}")
             self._shown = len(lines)
         elif self.seconds - self._told >= _PERIOD:
             print(f"{self._what}: {state}; {self.seconds:.0f} s", file=sys.stderr, flush=True)
@@ -66,11 +66,7 @@ class Waiting:
     def end(self) -> None:
         """Clear the line."""
         if self._shown:
-            _draw(_CLEAR_BELOW if self._shown > 1 else _CLEAR)
-
-
-def _draw(text: str) -> None:
-    print(text, end="", file=bare(sys.stderr), flush=True)
+            draw(_CLEAR_BELOW if self._shown > 1 else _CLEAR)
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -27,7 +27,7 @@ def dated(entry: LogEntry, colours: bool) -> str:
     level = logging.getLevelName(line.level) if line.level else ""
     # most programs write it themselves
     text = entry.text if level in entry.text else f"{level}: {entry.text}"
-    quoted = entry._replace(line=line._replace(mesh=named(line.mesh)), text=text)
+    quoted = entry._replace(text=text)
     place = f"{time} {named(line.host)}"
     if colours:
         place = f"\x1b[2m{place}\x1b[0m"

@@ -78,8 +78,9 @@ class Rules(NamedTuple):
             return "left out of environments"
         path = f"{folder}/{name}/" if is_folder else f"{folder}/{name}"
         for base, source, level in reversed(self.levels):
+            below = path[len(base) :]
             for means, is_left_out in reversed(level):
-                if means(path[len(base) :]):
+                if means(below):
                     return f"ignored by {source}" if is_left_out else ""
         return ""
 

@@ -156,7 +156,7 @@ class Scanner:
         with opened(self._path.parent, make=True) as folder:
             # else the kernel would have us wait until the new one is on the disk
             folder.remove(self._path.name)
-            folder.replace(self._path.name, content.encode("ascii"), sync=False)
+            folder.replace(self._path.name, content.encode("ascii"))
 
 
 class _Look:

@@ -212,7 +212,7 @@ class WorkspaceStore:
     def write_list(version: Path, manifest: Manifest) -> None:
         """Write what a version consists of, beside it: with that it is complete."""
         with opened(version.parent) as folder:
-            folder.replace(f"{version.name}.json", manifest.encoded, sync=False)
+            folder.replace(f"{version.name}.json", manifest.encoded)
 
     def _recycle(self, path: Path) -> Manifest | None:
         """Have an unused version become the folder of another one.

@@ -90,9 +90,8 @@ class Instrument:
         with self._lock:
             return dict(self._values)
 
-    def _kept(self, attributes: Attributes | None) -> Key:
+    def _kept(self, key: Key) -> Key:
         """The key under which a value is kept. Called with the lock."""
-        key = _key(attributes)
         return key if key in self._values or len(self._values) < MOST_ATTRIBUTES else OVERFLOW
 
     def _number(self, value: Any) -> Any:
@@ -117,8 +116,9 @@ class UpDownCounter(Instrument):
             ValueError: It is an integer that 64 bits can't hold.
         """
         self._number(amount)
+        key = _key(attributes)
         with self._lock:
-            key = self._kept(attributes)
+            key = self._kept(key)
             self._values[key] = self._values.get(key, 0) + amount
 
 
@@ -150,8 +150,9 @@ class Gauge(Instrument):
             ValueError: It is an integer that 64 bits can't hold.
         """
         self._number(value)
+        key = _key(attributes)
         with self._lock:
-            self._values[self._kept(attributes)] = value
+            self._values[self._kept(key)] = value
 
 
 class Distribution(NamedTuple):
@@ -188,9 +189,9 @@ class Histogram(Instrument):
             ValueError: It is an integer that 64 bits can't hold.
         """
         self._number(value)
-        at = bisect_left(self.bounds, value)
+        at, key = bisect_left(self.bounds, value), _key(attributes)
         with self._lock:
-            key = self._kept(attributes)
+            key = self._kept(key)
             known = self._values.get(key)
             if known is None:
                 self._values[key] = known = [[0] * (len(self.bounds) + 1), 0, 0, value, value]
