@@ -73,7 +73,7 @@ def markdown(report: Report, image: str | None = None) -> str:
     """The table for a page. `image` is the path of the plot, as the page sees it."""
     names = short_names(report)
     header = ["workload", "unit", *names, "ratio", "must", "should", "verdict"]
-    lines = [f"![{' against '.join(names)}]({image})", ""] if image else []
+    lines = [_plot(report, image), ""] if image else []
     lines += [_pipes(header), _pipes(["---"] * 2 + ["---:"] * 3 + ["---"] * 3)]
     lines += [_pipes([row.title, *_markdown_cells(row)]) for row in report.rows]
     floor = f"{number(report.floor.value)} {FLOOR_WORKLOAD.unit}"
@@ -89,13 +89,15 @@ def markdown(report: Report, image: str | None = None) -> str:
 
 def summary(reports: Sequence[Report], image: str) -> str:
     """The plot, and how many times better the rows of all reports are, in a line."""
-    names = short_names(reports[0])
     ratios = [row.ratio for each in reports for row in each.rows if row.ratio is not None]
     ahead = sum(ratio > 1 for ratio in ratios)
     won = f"Ahead in {ahead} of {len(ratios)} rows, by {times(min(ratios))} to {times(max(ratios))}"
     median = f"median {times(statistics.median(ratios))}"
-    plot = f"![{' against '.join(names)}]({image})"
-    return f"{plot}\n\n{won}, {median}. {machine_line(reports[0])}"
+    return f"{_plot(reports[0], image)}\n\n{won}, {median}. {machine_line(reports[0])}"
+
+
+def _plot(report: Report, image: str) -> str:
+    return f"![{' against '.join(short_names(report))}]({image})"
 
 
 def update_block(text: str, block: str, begin: str = BEGIN, end: str = END) -> str:

@@ -8,12 +8,9 @@ import socket
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
-from ._core.plane import user_at, who_at
+from ._core.plane import Who, user_at, who_at
 
-__all__ = ["SharedListener", "Who", "has_room", "is_ours", "who_at"]
-
-Who = int | str
-"""A user of this machine, or an address of another one; see `who_at`."""
+__all__ = ["Refusals", "SharedListener", "Who", "has_room", "is_ours", "who_at"]
 
 
 def is_ours(peer: tuple[str, int], own: tuple[str, int]) -> bool:
@@ -40,6 +37,24 @@ def has_room(who: Who, present: Sequence[Who], most: int) -> bool:
     others = len(present) - present.count(ours)
     within = who == ours or (present.count(who) < share and others < most - share)
     return within and len(present) < most
+
+
+class Refusals:
+    """Counts, and says which to tell of: the first, and whenever there have been twice as many.
+
+    A web page may try all day.
+
+    Attributes:
+        count: How many there were.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def next_is_told(self) -> bool:
+        """Count one more, and return whether to tell of it."""
+        self.count += 1
+        return not self.count & (self.count - 1)
 
 
 class SharedListener(socket.socket):

@@ -79,16 +79,16 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Opened]:
 
 @for_each("name", NO_MESSAGES)
 def test_what_is_no_message_of_an_editor_reaches_no_rank(opened: Opened, name: str) -> None:
-    refused = opened.port._refused
+    refused = opened.port._refused.count
     say(opened, NO_MESSAGES[name])
-    wait_until(lambda: opened.port._refused == refused + 1, what="a refusal")
+    wait_until(lambda: opened.port._refused.count == refused + 1, what="a refusal")
     assert opened.sent == []
 
 
 def test_the_terminal_is_told_what_was_refused_and_how_often(opened: Opened) -> None:
     for _ in range(5):
         say(opened, NO_MESSAGES["post"])
-    wait_until(lambda: opened.port._refused == 5, what="five refusals")
+    wait_until(lambda: opened.port._refused.count == 5, what="five refusals")
     why = "refused a connection: it said 'POST / HTTP/1.1\\r\\n', which is no header"
     assert all(line.startswith(why) for line in opened.told)
     assert [line[-len(" (2 so far)") :] for line in opened.told[1:]] == [
@@ -175,7 +175,7 @@ def test_a_page_in_a_browser_reaches_no_rank(opened: Opened, monkeypatch: Any) -
         page = browser.new_page()
         page.goto(f"http://127.0.0.1:{server.server_port}/", wait_until="commit")
         # by fetch, the socket, and the form
-        wait_until(lambda: opened.port._refused >= 3, what="three refusals")
+        wait_until(lambda: opened.port._refused.count >= 3, what="three refusals")
         server.shutdown()
     assert "POST / HTTP/1.1" in opened.told[0]
     assert opened.sent == []

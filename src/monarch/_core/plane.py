@@ -53,7 +53,7 @@ from .wire.pickling import OUT_OF_BAND_SIZE
 from .wire.reducers import Dumped, Loan, OnlyLentError, Reducer, register_lender
 
 if TYPE_CHECKING:
-    from .net.peer_credentials import check_same_user, user_at, who_at
+    from .net.peer_credentials import Who, check_same_user, user_at, who_at
     from .processes.black_boxes import DeadProc
     from .wire.channel import parse_channel
     from .wire.picklers import is_importable
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 _LATER = {
     "DeadProc": "processes.black_boxes",
     "is_importable": "wire.picklers",
-    **dict.fromkeys(("check_same_user", "user_at", "who_at"), "net.peer_credentials"),
+    **dict.fromkeys(("check_same_user", "user_at", "Who", "who_at"), "net.peer_credentials"),
     "parse_channel": "wire.channel",
 }
 

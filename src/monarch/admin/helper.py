@@ -15,7 +15,7 @@ from collections.abc import Callable
 import uvicorn
 
 from .. import config
-from .._listening import SharedListener
+from .._listening import Refusals, SharedListener
 from . import api, child, front, logs, more, runs, trace, v1
 from . import connection as http
 from .app import App
@@ -83,20 +83,19 @@ def main(reach: child.Reach = reach) -> None:
 
 
 class _Counted(logging.Filter):
-    """Tells of the first request that is none, and whenever there have been twice as many.
+    """Tells of requests that are none as `Refusals` says; of errors of ours each time."""
 
-    Any web page can send them all day; errors of ours are told each time.
-    """
-
-    _count = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self._refusals = Refusals()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to tell it."""
         if record.levelno > logging.WARNING:
             return True
-        self._count += 1
-        record.msg, record.args = f"{record.getMessage()} ({self._count} such so far)", None
-        return not self._count & (self._count - 1)
+        told, count = self._refusals.next_is_told(), self._refusals.count
+        record.msg, record.args = f"{record.getMessage()} ({count} such so far)", None
+        return told
 
 
 async def _serve(

@@ -10,7 +10,7 @@ from typing import Any
 
 from . import schemas
 from .guard import SESSION
-from .routes import JSON, NOBODY, ROUTES, STATUS, Route
+from .routes import JSON, NOBODY, ROUTES, Route
 
 _INTRODUCTION = """\
 # The admin interface of a Monarch program
@@ -50,7 +50,7 @@ def document(base: str) -> dict[str, Any]:
             "schemas": {
                 "Node": schemas.NODE,
                 "Admin": schemas.ADMIN,
-                "Error": schemas.error(STATUS),
+                "Error": schemas.ERROR,
             },
         },
     }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from .routes import STATUS
 
 _SCHEMAS: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
 
@@ -15,13 +16,6 @@ NODE: dict[str, Any] = _SCHEMAS["node"]
 ADMIN: dict[str, Any] = _SCHEMAS["admin"]
 """Of ``/v1/admin``."""
 
-
-def error(codes: Iterable[str]) -> dict[str, Any]:
-    """The schema of an error.
-
-    Args:
-        codes: That there are.
-    """
-    found: dict[str, Any] = json.loads(json.dumps(_SCHEMAS["error"]))
-    found["properties"]["error"]["properties"]["code"]["enum"] = list(codes)
-    return found
+ERROR: dict[str, Any] = _SCHEMAS["error"]
+"""Of an error."""
+ERROR["properties"]["error"]["properties"]["code"]["enum"] = [*STATUS]

@@ -1,4 +1,4 @@
-"""The routes that Monarch 0.7 has, with its answers: tree, schemas, settings, py-spy, SQL, login.
+"""The routes that Monarch 0.7 has, with its answers: tree, schemas, settings, py-spy, SQL.
 
 Front ends written for 0.7 call them. What is new has its routes in `more`, `logs` and `trace`.
 """
@@ -14,7 +14,7 @@ from ..control import GetSettings
 from ..stacks.py_spy import RunPySpy
 from . import openapi, schemas
 from .keys import ACT
-from .routes import STATUS, TEXT, ApiCall, ApiError, Field, Page, route
+from .routes import TEXT, ApiCall, ApiError, Field, Page, route
 from .tree import ROOT
 
 
@@ -78,7 +78,7 @@ def _schema_of_admin(call: ApiCall) -> Any:
 @route("GET", "/v1/schema/error", seconds=0)
 def _schema_of_errors(call: ApiCall) -> Any:
     """The JSON Schema of an error."""
-    return schemas.error(STATUS)
+    return schemas.ERROR
 
 
 @route("GET", "/v1/config/{proc}", seconds="mesh_admin_config_dump_bridge_timeout")

@@ -16,7 +16,6 @@ import hmac
 import json
 import os
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -35,9 +34,10 @@ from .._core.plane import (
     refusal,
     send_record,
 )
+from .._listening import Refusals
 from .._rank_selector import RankSelector
 from ..programs import Connection, procs_of
-from .protocol import Attach, Detach, Said, framed
+from .protocol import Attach, Detach, Said, framed, limit
 
 _TOKEN = "monarchToken"  # argument of `attach`, which editors take from their configuration
 _HEADERS = frozenset({b"content-length", b"content-type"})
@@ -102,7 +102,7 @@ class Port:
         self._proc = proc
         self._tell = tell
         self._turn = threading.Lock()  # one session at a time
-        self._refused = 0
+        self._refused = Refusals()
         self._token = token
         self._listener = socket.create_server(("127.0.0.1", port))
         self.number: int = self._listener.getsockname()[1]
@@ -135,7 +135,7 @@ class Port:
         with editor, editor.makefile("rb") as file:
             try:
                 check_same_user(editor)
-                _limit(editor, socket.SO_RCVTIMEO, _SPEAKS_WITHIN)
+                limit(editor, socket.SO_RCVTIMEO, _SPEAKS_WITHIN)
                 messages = _Messages(file)
                 first = messages.request("initialize")
                 with self._turn:
@@ -143,9 +143,9 @@ class Port:
                         messages, first, self._token
                     )
             except OSError as error:  # also that it has gone again
-                self._refused += 1
-                if not self._refused & (self._refused - 1):  # a web page may try all day
-                    count = f" ({self._refused} so far)" if self._refused > 1 else ""
+                if self._refused.next_is_told():
+                    number = self._refused.count
+                    count = f" ({number} so far)" if number > 1 else ""
                     self._tell(f"refused a connection: {error}{count}")
 
     def _accepted(self) -> Iterator[socket.socket]:
@@ -216,10 +216,6 @@ class _Messages:
         return asked
 
 
-def _limit(editor: socket.socket, what: int, seconds: int) -> None:
-    editor.setsockopt(socket.SOL_SOCKET, what, struct.pack("ll", seconds, 0))
-
-
 class _Relay:
     """Between an editor and the debugger of a rank."""
 
@@ -235,7 +231,7 @@ class _Relay:
         # what the editor is sent; empty bytes as the last
         self._said: SimpleQueue[bytes] = SimpleQueue()
         self._over = threading.Event()
-        _limit(editor, socket.SO_SNDTIMEO, _READS_WITHIN)
+        limit(editor, socket.SO_SNDTIMEO, _READS_WITHIN)
 
     def run(self, messages: _Messages, first: dict[str, Any], token: str) -> None:
         """Until one side ends.
@@ -255,7 +251,7 @@ class _Relay:
         try:
             self._pass_on(json.dumps(first).encode())
             self._pass_on(self._admitted(messages.request("attach"), token))
-            _limit(self._editor, socket.SO_RCVTIMEO, 0)
+            limit(self._editor, socket.SO_RCVTIMEO, 0)
             self._tell("an editor is attached")
             self._pass_all_on(messages)
             self._hang_up()  # which ends a write, too

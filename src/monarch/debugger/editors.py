@@ -114,17 +114,13 @@ class Editors:
         """Open a port for a proc, and return whether it has one."""
         rank = proc.mesh, proc.rank
         tell = functools.partial(_tell, f"{proc.mesh}[{proc.rank}]")
-        try:
-            try:
-                number = self._numbers.get(rank, 0)
+        for number in (self._numbers.get(rank, 0), 0):  # that which it has had, or any
+            with suppress(OSError):
                 port = Port(self._hub, proc.address, number, tell, self._token)
-            except OSError:
-                port = Port(self._hub, proc.address, 0, tell, self._token)
-        except OSError:  # too many files are open, or no number is left
-            return False
-        self._ports[rank] = proc.address, port
-        self._numbers[rank] = port.number
-        return True
+                self._ports[rank] = proc.address, port
+                self._numbers[rank] = port.number
+                return True
+        return False  # too many files are open, or no number is left
 
     def _write_entries(self) -> str:
         """Write the entries of all ranks, and say where they are."""

@@ -12,7 +12,6 @@ import hmac
 import os
 import secrets
 import socket
-import struct
 import threading
 import time
 from contextlib import suppress
@@ -21,6 +20,7 @@ from .._core.plane import Hub
 from .._listening import SharedListener
 from .._words import tame
 from .console import Completer, Console
+from .protocol import limit
 
 _HOST = "MONARCH_DEBUG_SERVER_HOST"
 _PORT = "MONARCH_DEBUG_SERVER_PORT"
@@ -127,9 +127,7 @@ class _Caller:
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self._typed = b""
-        connection.setsockopt(
-            socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _READS_WITHIN, 0)
-        )
+        limit(connection, socket.SO_SNDTIMEO, _READS_WITHIN)
 
     def first_line(self) -> bytes:
         """Return the first line typed.

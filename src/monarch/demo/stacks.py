@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .._rank_selector import RankSelector
-from ..stacks.host import GetHostStacks
+from ..stacks.host import GetHostStacks, is_among
 from ..stacks.model import CLIENT, HAS_ENDED, Kernel, Mailbox, ProcStacks, ThreadStack, Wait
 from .faults import STACKS
 from .world import DemoHost, DemoWorld, Proc
@@ -21,14 +20,12 @@ def of_host(
         mesh, rank = proc.mesh, proc.rank
         if mesh.uid in world.stopped or wanted.mesh not in (None, mesh.name, mesh.uid):
             continue
-        if isinstance(wanted.ranks, str):
-            is_wanted = RankSelector(wanted.ranks).matches(rank, proc.coordinates)
-        else:
-            is_wanted = wanted.ranks is None or rank in wanted.ranks
+        if not is_among(wanted.ranks, rank, proc.coordinates):
+            continue
         end = world.end(proc, now)
-        if is_wanted and end is None:
+        if end is None:
             yield _look(world, proc, now)
-        elif is_wanted and wanted.ended and end is not None:
+        elif wanted.ended:
             note = f"{HAS_ENDED}: {end.reason}"
             yield ProcStacks(mesh.name, rank, mesh.size, 0, host.machine, "", note, ())
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from .._listening import Who, has_room, who_at
+from .._listening import Refusals, Who, has_room, who_at
 from ..actor import (
     Actor,
     ActorError,
@@ -181,7 +181,7 @@ class _Listener(Actor):
         self._dialer = dialers.slice(**point)
         self._server: asyncio.Server | None = None
         self._tasks: dict[asyncio.Task[None], Who] = {}
-        self._numbers = self._refused = 0
+        self._numbers, self._refused = 0, Refusals()
 
     @endpoint
     async def listen(self) -> None:
@@ -217,10 +217,8 @@ class _Listener(Actor):
             whole = True
         except (ActorError, SupervisionError, OSError) as error:  # nobody is there, or is any more
             refused = getattr(error, "exception", None)
-            if isinstance(refused, ConnectionRefusedError):
-                self._refused += 1
-                if not self._refused & (self._refused - 1):  # a web page may try all day
-                    logger.warning("connection %d was refused: %s", self._refused, refused)
+            if isinstance(refused, ConnectionRefusedError) and self._refused.next_is_told():
+                logger.warning("connection %d was refused: %s", self._refused.count, refused)
         # by `__cleanup__` alone; up to Python 3.11, asyncio.streams shows one as an error
         except asyncio.CancelledError:
             pass

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,7 +19,6 @@ from .._core.plane import (
     ControlService,
     Failure,
     HostDescription,
-    HostedProc,
     Hub,
     ProcAddress,
     handles,
@@ -107,7 +106,7 @@ class HostStacks:
                 proc.mesh_id,
             ):
                 continue
-            if not _is_among(record.ranks, proc):
+            if not is_among(record.ranks, proc.rank, proc.coordinates):
                 continue
             if proc.end is None:
                 self._look_at(
@@ -244,10 +243,11 @@ class HostStacks:
             self._note(index, "py-spy", threads, state)
 
 
-def _is_among(ranks: Sequence[int] | str | None, proc: HostedProc) -> bool:
+def is_among(ranks: Sequence[int] | str | None, rank: int, coordinates: Mapping[str, int]) -> bool:
+    """Return whether a rank is meant; see `GetHostStacks`."""
     if isinstance(ranks, str):
-        return RankSelector(ranks).matches(proc.rank, proc.coordinates)
-    return ranks is None or proc.rank in ranks
+        return RankSelector(ranks).matches(rank, coordinates)
+    return ranks is None or rank in ranks
 
 
 register(_get_host_stacks)
