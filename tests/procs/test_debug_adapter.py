@@ -504,3 +504,12 @@ def test_a_connection_that_can_not_be_taken_does_not_close_the_port() -> None:
     assert next(port._accepted()) is ours
     ours.close()
     editor.close()
+
+
+def test_an_editor_that_falls_silent_after_a_header_has_left() -> None:
+    reads, writes = os.pipe()
+    os.set_blocking(reads, False)  # as a socket is whose time to read is over
+    os.write(writes, b"Content-Length: 50\r\n\r\n")
+    with open(reads, "rb") as file, pytest.raises(ConnectionResetError, match="`initialize`"):
+        dap._Messages(file).request("initialize")
+    os.close(writes)

@@ -191,7 +191,7 @@ class _Messages:
             raise ConnectionRefusedError(
                 f"it announced a message of {ascii(size)[1:]} bytes, not of 1 to {_LARGEST_MESSAGE}"
             )
-        message = self._file.read(int(size))
+        message = self._file.read(int(size)) or b""  # None: it has said nothing for too long
         return message if len(message) == int(size) else b""
 
     def request(self, command: str) -> dict[str, Any]:
