@@ -23,11 +23,16 @@ import hypothesis
 import pytest
 
 from gate import choice, second_try, shuffle
+from helpers.ahead import ran_ahead
+
+__all__ = ["ran_ahead"]  # a fixture
 
 HERE = Path(__file__).parent
 PROCESS_TIERS = ("procs", "slow", "faults", "fuzz")
 PROCESSES, LOCAL = "processes", "local"  # what `spawn` starts procs as
 MESHES = ("far_hosts", "spawn")  # fixtures that give either
+# What the tests of a file share on processes, by the fixture that gives either.
+SHARED = {"far_hosts": "cluster", "two_ranks": "pair_of_processes"}
 # Fixtures that start processes: a test that asks for one of them besides `spawn` has its procs as
 # processes, too.
 OF_PROCESSES = frozenset(
@@ -46,7 +51,6 @@ if str(HERE) not in sys.path:
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
 
 if TYPE_CHECKING:
-    from helpers.ahead import Ahead
     from helpers.faults import Faults
     from helpers.jobs import Home
     from helpers.kubernetes import Kubernetes
@@ -110,7 +114,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     promised = is_promised(item.nodeid)  # which is held on processes
     if promised or item.get_closest_marker("both"):
         kinds = [PROCESSES, LOCAL] if promised or _runs_everything(item.config) else [LOCAL]
-        metafunc.parametrize(_meshes_of(item)[0], kinds, indirect=True)
+        metafunc.parametrize(_mesh_of(item), kinds, indirect=True)
 
 
 def _runs_everything(config: pytest.Config) -> bool:
@@ -122,11 +126,11 @@ def _may_be_local(item: pytest.Function) -> bool:
     mark = item.get_closest_marker("processes")
     if mark is not None and not (mark.args and isinstance(mark.args[0], str) and mark.args[0]):
         raise pytest.UsageError(f"{item.nodeid}: the mark `processes` takes the reason: why")
-    return mark is None and bool(_meshes_of(item)) and OF_PROCESSES.isdisjoint(item.fixturenames)
+    return mark is None and bool(_mesh_of(item)) and OF_PROCESSES.isdisjoint(item.fixturenames)
 
 
-def _meshes_of(item: pytest.Function) -> list[str]:
-    return [name for name in MESHES if name in item.fixturenames]
+def _mesh_of(item: pytest.Function) -> str:
+    return next((name for name in MESHES if name in item.fixturenames), "")
 
 
 def _on_processes(item: pytest.Item) -> bool:
@@ -137,7 +141,7 @@ def _on_processes(item: pytest.Item) -> bool:
     if not isinstance(item, pytest.Function) or not _may_be_local(item):
         return True
     call = getattr(item, "callspec", None)
-    return call is not None and call.params.get(_meshes_of(item)[0]) == PROCESSES
+    return call is not None and call.params.get(_mesh_of(item)) == PROCESSES
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -316,8 +320,9 @@ def _process_test(request: pytest.FixtureRequest) -> Iterator[None]:
             yield
         return
     request.getfixturevalue("_booted")
-    if "far_hosts" in request.fixturenames:
-        request.getfixturevalue("cluster")  # which is there for the whole file
+    for name, shared in SHARED.items():
+        if name in request.fixturenames:
+            request.getfixturevalue(shared)  # which is there for the whole file
     from helpers.leaks import take_snapshot, wait_settled
 
     asked_for_faults = "faults" in request.fixturenames
@@ -370,13 +375,6 @@ def spawn(request: pytest.FixtureRequest, _process_test: None) -> Iterator[Spawn
         request.getfixturevalue("far_hosts")
     with nullcontext() if far or processes else local_hosts():  # its end is that of the procs
         yield from _spawning(this_host, processes)
-
-
-@pytest.fixture(scope="module")
-def ran_ahead(request: pytest.FixtureRequest) -> Ahead:
-    from helpers.ahead import run_ahead
-
-    return run_ahead(request)
 
 
 @pytest.fixture

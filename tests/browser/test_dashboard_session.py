@@ -6,7 +6,6 @@ user's.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +17,7 @@ import pytest
 from helpers.admin import Asker
 from helpers.browsers import Tab
 from helpers.demo import demo
+from helpers.serving import serving
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -75,15 +75,8 @@ def attacker() -> Iterator[tuple[str, list[dict[str, str]]]]:
     """Its URL, on another port of 127.0.0.1, and what it has heard."""
     heard: list[dict[str, str]] = []
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("With", (Attacker,), {"heard": heard}))
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with serving(server):
         yield f"http://127.0.0.1:{server.server_port}/", heard
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @pytest.mark.may_keep("threads", "descriptors")  # of requests that go on when the test ends

@@ -7,7 +7,6 @@ body. For the ports of editors see `tests/procs/test_debug_adapter_attacks.py`.
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
@@ -15,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 
+from helpers.serving import door_of_debugger, serving
 from helpers.streams import Net
 from helpers.waiting import wait_until
 from monarch._core.net.trust import TRUST_ALL, trust_for
@@ -48,18 +48,12 @@ class Home(BaseHTTPRequestHandler):
 @pytest.fixture
 def page(browser: Any) -> Iterator[Any]:
     """A page of another server of this machine: those of other sites a browser may keep off."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Home)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    context = browser.new_context()
-    found = context.new_page()
-    found.goto(f"http://127.0.0.1:{server.server_port}/")
-    yield found
-    context.close()
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Home)) as server:
+        context = browser.new_context()
+        found = context.new_page()
+        found.goto(f"http://127.0.0.1:{server.server_port}/")
+        yield found
+        context.close()
 
 
 def test_a_page_says_the_token_of_the_debugger_too_late(
@@ -83,18 +77,12 @@ def test_a_page_says_the_token_of_the_debugger_too_late(
 
     monkeypatch.setattr(debugger, "Console", Console)
     monkeypatch.setattr(debugger._Caller, "first_line", heard)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        door = debugger._Door(cast(Any, SimpleNamespace(root=None)), listener, TOKEN)
-        thread = threading.Thread(target=door.run, daemon=True)
-        thread.start()
-        port = listener.getsockname()[1]
+    with door_of_debugger(SimpleNamespace(root=None), TOKEN) as (_, port):
         assert page.evaluate(POST, [port, f"{TOKEN}\nlist\n" * 100, {}]) == [""] * 6
         assert b"POST /metrics HTTP/1.1" in said and not opened
         with socket.create_connection(("127.0.0.1", port)) as ours:
             ours.sendall(f"{TOKEN}\n".encode())
             assert ours.recv(1) == b"" and len(opened) == 1
-        listener.shutdown(socket.SHUT_RDWR)
-    thread.join()
 
 
 def test_a_page_reads_no_metrics(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,18 +92,11 @@ def test_a_page_reads_no_metrics(page: Any, monkeypatch: pytest.MonkeyPatch) -> 
         "log_request",
         lambda self, code, size=0: asked.append(f"{self.command} {code}"),
     )
-    server = metrics._Server(cast(Any, None), 0, TOKEN)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with serving(metrics._Server(cast(Any, None), 0, TOKEN)) as server:
         # even if it knew the token
         bearer = {"Authorization": f"Bearer {TOKEN}"}
         assert page.evaluate(POST, [server.server_port, TOKEN, bearer]) == [""] * 6
         assert {"GET 401", "POST 501", "OPTIONS 501"} == set(asked)
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @pytest.mark.parametrize("secret", ["", "a secret of this test, and no other"])

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from helpers.admin import Asker
+from helpers.serving import serving
 from helpers.strangers import needs_another_user, stranger
 from helpers.streams import Net
 from helpers.terminals import killed_after, running
@@ -227,9 +228,7 @@ def test_others_leave_room_for_the_owner_at_a_shared_socket() -> None:
 def test_who_holds_connections_does_not_shut_the_owner_out_of_the_metrics(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    server = metrics._Server(cast(Any, None), 0, "token")
-    threading.Thread(target=server.serve_forever).start()
-    try:
+    with serving(metrics._Server(cast(Any, None), 0, "token")) as server:
         where = ("127.0.0.1", server.server_port)
         with crowd(where, 100, 16):
             status, body = Asker("http://{}:{}".format(*where)).raw("GET", "/metrics")
@@ -238,9 +237,6 @@ def test_who_holds_connections_does_not_shut_the_owner_out_of_the_metrics(
             with socket.create_connection(where) as junk:
                 junk.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1] + [0] * 7))
                 junk.sendall(b"GET / HTTP/1.1\r\n\r\n" + bytes(100_000))
-    finally:
-        server.shutdown()
-        server.server_close()
     assert capfd.readouterr().err == ""
 
 

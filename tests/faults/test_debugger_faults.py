@@ -10,7 +10,6 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helpers.debugging import at_terminal, monarch_debug, person
+from helpers.serving import door_of_debugger
 from helpers.stopping import AsyncStopping, Stopping
 from helpers.waiting import PATIENCE, wait_until
 from helpers.workers import workers
@@ -328,13 +328,8 @@ def test_a_port_is_open_only_where_asked_for_and_takes_nobody_without_the_token(
 @pytest.fixture
 def port() -> Iterator[tuple[str, int]]:
     """Where the debugger of this process listens, for the token `token`."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        door = server._Door(current_hub(), listener, "token")
-        thread = threading.Thread(target=door.run, daemon=True)
-        thread.start()
-        yield listener.getsockname()
-        listener.shutdown(socket.SHUT_RDWR)
-    thread.join(PATIENCE)
+    with door_of_debugger(current_hub(), "token") as where:
+        yield where
 
 
 def say(connection: socket.socket, text: str, until: str) -> None:

@@ -17,6 +17,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from helpers.each import disguised
+
 Ahead: TypeAlias = Mapping[str, Future[None]]
 """What came of the tests of a file, by their ids."""
 
@@ -30,20 +32,13 @@ def several_at_a_time(test: Callable[..., None]) -> Any:
     def look(ran_ahead: Ahead, request: pytest.FixtureRequest, **params: object) -> None:
         ran_ahead[request.node.nodeid].result()
 
-    signature = inspect.signature(test)
-    own = inspect.signature(look).parameters
-    look.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[own["ran_ahead"], own["request"], *signature.parameters.values()]
-    )
-    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(look, name, getattr(test, name))
-    marks = getattr(test, "pytestmark", [])
-    look.pytestmark = [*marks, pytest.mark.timeout(LIMIT).mark]  # type: ignore[attr-defined]
     look.ahead = test  # type: ignore[attr-defined]
-    return look
+    names = ["ran_ahead", "request", *inspect.signature(test).parameters]
+    return pytest.mark.timeout(LIMIT)(disguised(look, test, names))
 
 
-def run_ahead(request: pytest.FixtureRequest) -> Ahead:
+@pytest.fixture(scope="module")
+def ran_ahead(request: pytest.FixtureRequest) -> Ahead:
     """Run the tests of a file that are run so, and wait for the end of all."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return {

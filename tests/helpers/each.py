@@ -29,7 +29,7 @@ def for_each(names: str, cases: Iterable[Any]) -> Callable[[Callable[..., None]]
     cases = list(cases)
     assert cases, f"nothing to go through for {names}"
 
-    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+    def decorate(test: Callable[..., None]) -> Any:
         def each(**fixtures: Any) -> None:
             failed: list[tuple[str, Exception]] = []
             for case in cases:
@@ -47,15 +47,23 @@ def for_each(names: str, cases: Iterable[Any]) -> Callable[[Callable[..., None]]
                     + "\n".join(["the others:", *others] if others else [])
                 ) from reason
 
-        signature = inspect.signature(test)
-        each.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=[
-                each for name, each in signature.parameters.items() if name not in arguments
-            ]
-        )
-        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-            setattr(each, name, getattr(test, name))
-        each.pytestmark = getattr(test, "pytestmark", [])  # type: ignore[attr-defined]
-        return each
+        names = [name for name in inspect.signature(test).parameters if name not in arguments]
+        return disguised(each, test, names)
 
     return decorate
+
+
+def disguised(
+    stand_in: Callable[..., None], test: Callable[..., None], names: Iterable[str]
+) -> Any:
+    """Have pytest take a function for a test, with parameters of these names."""
+    signature, kind = inspect.signature(test), inspect.Parameter.POSITIONAL_OR_KEYWORD
+    stand_in.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[
+            signature.parameters.get(name) or inspect.Parameter(name, kind) for name in names
+        ]
+    )
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(stand_in, name, getattr(test, name))
+    stand_in.pytestmark = getattr(test, "pytestmark", [])  # type: ignore[attr-defined]
+    return stand_in

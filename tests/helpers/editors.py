@@ -34,7 +34,10 @@ class Editor:
 
     def ask(self, command: str, **arguments: Any) -> Message:
         """Send a request; the body of its answer."""
-        number = self.send(command, **arguments)
+        return self.answer(self.send(command, **arguments))
+
+    def answer(self, number: int) -> Message:
+        """The body of the answer to a request."""
         answer = self.wait_for(lambda message: message.get("request_seq") == number)
         assert answer["success"], answer
         body: Message = answer.get("body", {})
@@ -72,8 +75,7 @@ class Editor:
 
     def attach(self, path: str, line: int) -> None:
         """Set a breakpoint, and let the program go on."""
-        number = self.initialize()
-        self.wait_for(lambda message: message.get("request_seq") == number)
+        self.answer(self.initialize())
         self.send("attach", justMyCode=True, monarchToken=self._token)
         self.wait_for(lambda message: message.get("event") == "initialized")
         [breakpoint_] = self.ask(

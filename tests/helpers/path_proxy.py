@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import http.client
 import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+from helpers.serving import serving
 
 if TYPE_CHECKING:
     from monarch.admin.door import Door
@@ -56,15 +57,8 @@ class Proxy(BaseHTTPRequestHandler):
 def proxy(port: int) -> Iterator[str]:
     """Where it is."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("To", (Proxy,), {"port": port}))
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving(server):
         yield f"http://127.0.0.1:{server.server_port}{PATH}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @contextmanager

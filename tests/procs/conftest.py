@@ -30,7 +30,7 @@ def pair_of_processes(_booted: None) -> Iterator[ProcMesh]:
 
 
 @pytest.fixture
-def pair(request: pytest.FixtureRequest, spawn: Spawn) -> ProcMesh:
+def two_ranks(request: pytest.FixtureRequest, spawn: Spawn) -> ProcMesh:
     """Two ranks, of what `spawn` gives to the test: procs in this process, or the shared ones."""
     if request.node.get_closest_marker("process"):
         procs: ProcMesh = request.getfixturevalue("pair_of_processes")
@@ -39,18 +39,13 @@ def pair(request: pytest.FixtureRequest, spawn: Spawn) -> ProcMesh:
 
 
 @pytest.fixture
+def pair(two_ranks: ProcMesh) -> ProcMesh:
+    """Those, unless a file has a pair of its own."""
+    return two_ranks
+
+
+@pytest.fixture
 def mesh(pair: ProcMesh) -> Iterator[Any]:
     """Two ranks, active."""
     with pair.activate() as mesh:
         yield mesh
-
-
-@pytest.hookimpl(trylast=True)  # after the mark `process` is put on
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Ranks that a file shares are there before what a test leaves behind is looked at."""
-    for item in items:
-        if isinstance(item, pytest.Function) and item.get_closest_marker("process"):
-            found = item._fixtureinfo.name2fixturedefs.get("pair", ())
-            if found and found[-1].baseid == "tests/procs":  # others have one of their own
-                # a new list: the variants of a test share theirs
-                item.fixturenames = ["pair_of_processes", *item.fixturenames]

@@ -6,14 +6,7 @@ from pathlib import Path
 
 from helpers.inner_pytest import run_pytest
 
-CONFTEST = """
-import pytest
-from helpers.ahead import run_ahead
-
-@pytest.fixture(scope="module")
-def ran_ahead(request):
-    return run_ahead(request)
-"""
+CONFTEST = "from helpers.ahead import ran_ahead"
 TESTS = """
 import threading
 import pytest

@@ -59,12 +59,10 @@ def test_crash():
 """
 
 
-WORKERS = ("-n", "2")
+WORKERS = ("-p", "xdist.plugin", "-n", "2")
 
 
 def run(folder: Path, tests: str, *options: str) -> tuple[int, str]:
-    if options[:1] == WORKERS[:1]:
-        options = ("-p", "xdist.plugin", *options)
     return run_pytest(folder, CONFTEST, TESTS + tests, "addopts = -ra", *options)
 
 

@@ -125,14 +125,19 @@ def program(folder: Home) -> Iterator[Program]:
 def typed(folder: Home) -> Typed:
     """Runs ``monarch ARGS`` at a terminal in the folder; returns what it has shown."""
 
-    def run(*args: str, typed: str = "", in_folder: bool = True) -> str:
+    def run(*args: str, typed: str = "") -> str:
         command = [sys.executable, "-m", "monarch.tools", *args]
-        where = folder.folder if in_folder else folder.folder.parent
         env = folder.environment(
             {"FORCE_COLOR": "1", "COLUMNS": "200", "MONARCH_SYNC_FOLDER": str(folder.folder)}
         )
         done = subprocess.run(
-            command, cwd=where, env=env, input=typed, capture_output=True, text=True, timeout=120
+            command,
+            cwd=folder.folder,
+            env=env,
+            input=typed,
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
         return done.stdout + done.stderr
 

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import subprocess
-import threading
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from helpers.serving import serving
 from monarch.job import ProcessJob, job_load
 from monarch.tools.port_forward import port_forward
 
@@ -39,14 +39,9 @@ def server(tmp_path: Path) -> Iterator[http.server.ThreadingHTTPServer]:
         def log_message(self, *_: Any) -> None:
             """Say nothing."""
 
-    with http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), functools.partial(Handler, directory=str(tmp_path))
-    ) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    of_folder = functools.partial(Handler, directory=str(tmp_path))
+    with serving(http.server.ThreadingHTTPServer(("127.0.0.1", 0), of_folder)) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def start(home: Home, place: str) -> tuple[subprocess.Popen[str], int]:

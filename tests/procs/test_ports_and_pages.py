@@ -10,12 +10,12 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from helpers.each import for_each
+from helpers.serving import door_of_debugger, serving
 from monarch.debugger import server as debugger
 from monarch.tools import metrics
 
@@ -88,13 +88,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         raise TimeoutError("the program did not answer")
 
     monkeypatch.setattr(metrics, "_asked", ask)
-    with metrics._Server(None, 0, TOKEN) as server:  # type: ignore[arg-type]  # nothing is asked
+    # nothing is asked
+    with serving(metrics._Server(None, 0, TOKEN)) as server:  # type: ignore[arg-type]
         found.append(server.server_address[1])
-        thread = Thread(target=server.serve_forever)
-        thread.start()
         yield found
-        server.shutdown()
-        thread.join()
 
 
 @for_each("name", PAGES | REBOUND)
@@ -127,15 +124,8 @@ class Consoles:
 def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """The port of the debugger."""
     monkeypatch.setattr(debugger, "Console", Consoles)
-    listener = socket.create_server(("127.0.0.1", 0))
-    hub: Any = type("Hub", (), {"root": None})
-    thread = Thread(target=debugger._Door(hub, listener, TOKEN).run)
-    thread.start()
-    port = listener.getsockname()[1]
-    yield port
-    listener.shutdown(socket.SHUT_RDWR)
-    listener.close()
-    thread.join()
+    with door_of_debugger(type("Hub", (), {"root": None}), TOKEN) as (_, port):
+        yield port
 
 
 @for_each("name", PAGES | REBOUND)

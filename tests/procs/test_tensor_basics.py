@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from helpers.kept_values import values_kept
 from helpers.waiting import wait_until
 
 pytest.importorskip("torch", reason="distributed tensors need torch")
@@ -804,9 +805,7 @@ class Killer(Actor):
 class Slots(Actor):
     @endpoint
     def count(self) -> int:
-        from monarch.tensor_engine.worker import workers
-
-        return sum(worker.count for worker in workers().values())
+        return values_kept()
 
 
 def test_values_are_freed_with_their_handles(spawn: Spawn) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from helpers.effort import shortened
+from helpers.kept_values import values_kept
 from helpers.waiting import wait_until
 
 pytest.importorskip("torch", reason="distributed tensors need torch")
@@ -49,12 +50,6 @@ class Opener(Actor):
         _gate.set()
 
 
-def _count() -> int:
-    from monarch.tensor_engine.worker import workers
-
-    return sum(worker.count for worker in workers().values())
-
-
 def _memory() -> int:
     """Bytes that this process has in memory."""
     with open("/proc/self/statm") as file:
@@ -62,7 +57,7 @@ def _memory() -> int:
 
 
 def counts() -> list[int]:
-    return list(remote(_count).call().get().values())
+    return list(remote(values_kept).call().get().values())
 
 
 def memory() -> int:

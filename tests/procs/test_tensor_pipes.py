@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from helpers.kept_values import values_kept
+
 pytest.importorskip("torch", reason="distributed tensors need torch")
 
 import torch
@@ -86,18 +88,12 @@ def test_a_process_is_sent_tensors_of_its_rank(mesh: Any) -> None:
 
 def test_what_was_sent_is_let_go(mesh: Any) -> None:
     pipe = create_pipe(remote("builtins.id", propagate=lambda pipe: iter(())))  # asks for nothing
-    before = max(remote(_count).call().get().values())
+    before = max(remote(values_kept).call().get().values())
     for _ in range(10):
         pipe.send({"x": torch.ones(1)})
     torch.ones(1)
-    assert max(remote(_count).call().get().values()) <= before + 2
+    assert max(remote(values_kept).call().get().values()) <= before + 2
     pipe.drop()
-
-
-def _count() -> int:
-    from monarch.tensor_engine.worker import workers
-
-    return sum(worker.count for worker in workers().values())
 
 
 def test_a_pipe_of_a_slice_has_one_process(mesh: Any) -> None:

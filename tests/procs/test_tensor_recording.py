@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from helpers.actors import Echo
+from helpers.kept_values import values_kept
 from helpers.waiting import wait_until
 
 pytest.importorskip("torch", reason="distributed tensors need torch")
@@ -53,12 +54,6 @@ def note(seen: str) -> None:
 
 
 _noted: list[str] = []
-
-
-def _count() -> int:
-    from monarch.tensor_engine.worker import workers
-
-    return sum(worker.count for worker in workers().values())
 
 
 def _programs() -> int:
@@ -219,7 +214,7 @@ def test_what_ends_in_a_block_that_raises_is_ended(mesh: Any) -> None:
     first.drop()
     del unused
     assert inspect((x, y))[0].item() == 2
-    before = max(remote(_count).call().get().values())
+    before = max(remote(values_kept).call().get().values())
     kept = [torch.ones(1) for _ in range(20)]
 
     def free() -> None:
@@ -227,7 +222,7 @@ def test_what_ends_in_a_block_that_raises_is_ended(mesh: Any) -> None:
         torch.ones(1)
 
     raise_in_block(free)
-    assert max(remote(_count).call().get().values()) <= before + 2
+    assert max(remote(values_kept).call().get().values()) <= before + 2
 
 
 def test_nothing_is_fetched_in_a_block(mesh: Any) -> None:
@@ -235,7 +230,7 @@ def test_nothing_is_fetched_in_a_block(mesh: Any) -> None:
     actors = mesh.procs.spawn("echo", Echo)
     for fetch in (
         lambda: inspect(tensor),
-        lambda: remote(_count).call(),
+        lambda: remote(values_kept).call(),
         lambda: actors.say.call(tensor),
     ):
         with pytest.raises(NotImplementedError, match=r"coalescing\(\)"), coalescing():
@@ -810,7 +805,7 @@ def test_recordings_in_recordings_and_in_blocks(mesh: Any) -> None:
 def test_what_was_made_in_a_block_may_end_in_a_recording(mesh: Any) -> None:
     other = Stream("other")
     recorded = record(lambda x: x + 1)
-    before = max(remote(_count).call().get().values())
+    before = max(remote(values_kept).call().get().values())
     with coalescing():
         x = torch.ones(1)
         made = [torch.ones(1) for _ in range(20)]
@@ -828,7 +823,7 @@ def test_what_was_made_in_a_block_may_end_in_a_recording(mesh: Any) -> None:
 
         result = function(total)
     assert inspect((x, result, recorded(result)))[2].item() == 22
-    assert max(remote(_count).call().get().values()) <= before + 5
+    assert max(remote(values_kept).call().get().values()) <= before + 5
 
 
 def test_what_is_held_back_outlives_the_templates_of_its_time(
@@ -874,10 +869,10 @@ def test_replays_leave_nothing_on_the_ranks(mesh: Any) -> None:
     for _ in range(3):
         x = function(x)
     fetch_shard(x).get()
-    before = remote(_count).call().get()
+    before = remote(values_kept).call().get()
     for _ in range(20):
         x = function(x)
-    after = remote(_count).call().get()
+    after = remote(values_kept).call().get()
     assert max(after.values()) <= max(before.values()) + 2
     assert min(remote(_programs).call().get().values()) >= 1
     del function

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from helpers.kept_values import values_kept
+
 pytest.importorskip("torch", reason="distributed tensors need torch")
 
 import torch
@@ -362,13 +364,7 @@ def test_a_first_call_can_not_write_to_what_is_lent(mesh: Any) -> None:
 
 def counts(mesh: Any) -> int:
     """How many values a rank keeps at most."""
-
-    def count() -> int:
-        from monarch.tensor_engine.worker import workers
-
-        return sum(worker.count for worker in workers().values())
-
-    return int(max(remote(count).call().get().values()))
+    return int(max(remote(values_kept).call().get().values()))
 
 
 def test_a_rule_changes_the_shape_of_nothing_in_place(mesh: Any) -> None:

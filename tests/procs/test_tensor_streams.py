@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from helpers.kept_values import values_kept
 from helpers.waiting import wait_until
 
 pytest.importorskip("torch", reason="distributed tensors need torch")
@@ -180,7 +181,7 @@ def test_an_error_stays_on_its_stream(mesh: Any, other: Stream) -> None:
 
 
 def test_values_of_any_stream_are_freed_with_their_handles(mesh: Any, other: Stream) -> None:
-    count = remote(_count)
+    count = remote(values_kept)
     with other.activate():
         many = [torch.ones(1) for _ in range(50)]
         assert min(count.call().get().values()) >= 50
@@ -188,12 +189,6 @@ def test_values_of_any_stream_are_freed_with_their_handles(mesh: Any, other: Str
         torch.ones(1)
     fetch_shard(None).get()
     assert max(count.call().get().values()) < 25
-
-
-def _count() -> int:
-    from monarch.tensor_engine.worker import workers
-
-    return sum(worker.count for worker in workers().values())
 
 
 # reductions and moves

@@ -6,7 +6,7 @@ import io
 import re
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,9 +18,6 @@ from monarch.job import waiting
 from monarch.programs import Program
 from monarch.stacks.report import Stacks
 from monarch.tools import cli, programs
-
-if TYPE_CHECKING:
-    pass
 
 ORDERS = "\x1b]52;c;b3duZWQ=\x07\x1b[2J\x9b2J\u202eback\u200f\u061c\x08\r"
 NAME = f"name{ORDERS}\nFORGED"
