@@ -12,7 +12,7 @@ import struct
 from functools import partial
 from typing import Any, NamedTuple
 
-from .._core.plane import ControlRequest, ControlService, ProcAddress, handles, register
+from .._core.plane import ControlRequest, ControlService, ProcAddress, handles
 
 
 def framed(message: bytes) -> bytes:
@@ -322,7 +322,7 @@ def _handler(module: str, kind: type) -> Any:
     return handle
 
 
-register(
+HANDLERS = (
     *map(partial(_handler, "table"), (Opened, GetSource, ListSessions, Drive, Release, Send, Ask)),
     *map(
         partial(_handler, "debuggee"),

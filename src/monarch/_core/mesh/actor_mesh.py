@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..._lazy import shown_by
+from .. import extension
 from ..actors.adverbs import Endpoint
 from ..actors.context import context
 from ..actors.endpoint import EndpointDefinition, describe_class
@@ -73,7 +74,8 @@ class _Updatable(ExpendableMesh):
                 are ``async def``, or the reverse; a name is taken by meshes; or it is a new version
                 of the module that procs have: that is what `sync_workspace` is for.
         """
-        return update_class(self, cls)
+        updated: Future[None] = extension.update_class(self, cls)
+        return updated
 
 
 class ActorMesh(_Updatable, Generic[T]):
@@ -308,11 +310,6 @@ def incarnations(mesh: Any) -> Future[ValueMesh[int]]:
     request = Gather(f"incarnations({mesh._name})", SYSTEM, target.procs, target.extent)
     send_record(cell.hub, target.procs, GetIncarnation(target.uid), request, cell.uid)
     return request.future
-
-
-def update_class(mesh: Any, cls: Any) -> Future[None]:
-    """As of an actor mesh."""
-    raise NotImplementedError  # replaced by the public face: this is a plane
 
 
 def check_names(cls: type) -> None:
