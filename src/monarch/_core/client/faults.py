@@ -35,7 +35,7 @@ from ..calls import told
 from ..calls.promise import Promise
 from ..calls.remote_error import with_lines
 from ..calls.waiting import waited_for
-from ..extension import fault_hook, keep_report
+from ..extension import fault_hook, in_every_proc, keep_report
 from ..supervision.failure import WORKER_ENDED, MeshFailure
 from . import session
 
@@ -50,10 +50,7 @@ _MOMENT = 0.1  # seconds without another fault, after which those that came are 
 _PATIENCE = 1.0  # seconds after which they are, though more keep coming
 _OWN_END = 2.0  # seconds in which a program may end that has ended its workers
 _LAST_STEPS = 5.0  # seconds that an end by force may take to be an orderly one
-_ADVICE = (
-    "Catch it where the mesh was created: define __supervise__ there, or set"
-    " unhandled_fault_hook, as docs/failures.md shows."
-)
+_ADVICE = "Catch it where the mesh was created: define __supervise__ there, or set {}."
 
 
 def default_hook(failure: MeshFailure) -> None:
@@ -275,7 +272,8 @@ def _part() -> object:
 
 def _end_program(status: int, faults: Sequence[_Fault], leave: Callable[[bool], None]) -> None:
     failures = [fault.failure for fault in faults]
-    text = tame("\n".join([*map(_report, merge(failures)), _ADVICE, ""]), True)
+    hook = ".".join([*in_every_proc[:1], "unhandled_fault_hook"])  # where programs find it
+    text = tame("\n".join([*map(_report, merge(failures)), _ADVICE.format(hook), ""]), True)
     keep_report(text)
     going_on = session.find()
     if going_on is not None:
