@@ -42,8 +42,6 @@ from .mesh.proc_mesh import flush_logs
 from .mesh.shaped import ShapedMesh, names_of
 from .net.unix import hosts_here
 from .processes.output import Output, OutputSink, Source
-from .processes.stack_dump import FILE as STACK_FILE
-from .processes.stack_dump import SIGNAL as STACK_SIGNAL
 from .shape import Shape, Slice
 from .shape.ndslice import row_major_strides
 from .supervision.failure import STOPPED, Failure

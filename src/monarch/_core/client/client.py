@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ... import config
+from ... import _stack_dump, config
 from ..._guards.main_guard import refuse_imports
 from ..._guards.surroundings import explained, refuse_gevent
 from ..._interrupts import LOOK, HeldInterrupts, look
@@ -35,7 +35,6 @@ from ..hub.control_records import RouteVia, ShutDownHost, Subscribe
 from ..hub.message_hub import MessageHub
 from ..hub.spawn_requests import CreatorInstance
 from ..net import unix
-from ..processes import stack_dump
 from ..processes.agent_process import start_agent
 from ..processes.heartbeat import Heartbeat
 from ..processes.output import Printer
@@ -121,7 +120,7 @@ class Client:
         """The agent of this machine, started on first use; it need not be up yet to be called."""
         with self._lock, HeldInterrupts():  # half a start could not be repeated
             if self._agent is None:
-                stack_dump.install()
+                _stack_dump.install()
                 if self._shutting_down is not None:  # nothing would end what is started now
                     raise SupervisionError(SHUT_DOWN)
                 agent, then = self.hub.address.agent, self.hub.listen

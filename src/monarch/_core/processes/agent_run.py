@@ -10,11 +10,11 @@ import socket
 from functools import partial
 
 from ... import config
+from ..._descriptors import allow_many
 from ...errors import AddressError
 from ..extension import engine_log
 from ..hub.message_hub import MessageHub
 from ..net import unix
-from ..net.descriptors import allow_many
 from ..supervision.failure import STOPPED, Failure
 from . import spawner
 from .agent import Agent

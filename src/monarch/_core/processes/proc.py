@@ -14,7 +14,7 @@ import sys
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from ... import _seeds, _slow_imports, config
+from ... import _seeds, _slow_imports, _stack_dump, config
 from ..._guards import main_guard
 from ..._guards.main_guard import SPEC_VARIABLE
 from ..._title import set_title
@@ -38,7 +38,7 @@ from ..supervision.ownership import OwnedMesh
 from ..wire import script
 from ..wire.address import ROOT, ProcAddress
 from ..wire.frame import Frame
-from . import spawner, stack_dump
+from . import spawner
 from .fork_exit import leave
 from .specs import UNNAMED, ProcSpec
 
@@ -97,7 +97,7 @@ def run(spec: ProcSpec) -> None:
     """Serve until told to stop; afterwards the interpreter ends as any does, with atexit functions
     and finalizers.
     """
-    stack_dump.install()
+    _stack_dump.install()
     script.install()
     spawner.prefer_forkserver()
     # a program that this one starts, and leaves behind, must not hold its address

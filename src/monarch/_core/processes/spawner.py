@@ -24,6 +24,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from ... import _seeds, config
+from ..._descriptors import allow_many
 from ..._guards import main_guard
 from ..._guards.main_guard import SPEC_VARIABLE
 from ..._guards.surroundings import explain
@@ -31,7 +32,6 @@ from ..._namedtuple import compile_constructors
 from ..hub import prints
 from ..hub.spawn_requests import Command, SpawnRequest, Start
 from ..net import unix
-from ..net.descriptors import allow_many
 from ..wire.address import ProcAddress
 from .children import ChildWatch, changes
 from .control import Bound, Changed, ControlReader, Forked, Kill, Unstarted, send_message
