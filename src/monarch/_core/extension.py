@@ -36,7 +36,9 @@ def announce(table: Mapping[str, Place | Mapping[str, Place]]) -> None:
 
 
 class Point(Generic[P, R]):
-    """A function that a guest may fill.
+    """A function that a guest may fill; as a decorator, it makes one of a function.
+
+    The body of the function says what happens while the point is empty.
 
     Attributes:
         name: Its name here.
@@ -130,11 +132,6 @@ def _entry_points() -> dict[str, Place]:
     return _installed
 
 
-def point(empty: Callable[P, R]) -> Point[P, R]:
-    """Make a function a point; its body says what happens while that is empty."""
-    return Point(empty)
-
-
 def needed(for_what: str) -> Callable[[Callable[P, R]], Point[P, R]]:
     """Make a function a point without which something can't be done."""
     return lambda empty: Point(empty, for_what)
@@ -150,7 +147,7 @@ reducers: KeyedPoint[Mapping[type, Callable[[Any], Any]]] = KeyedPoint("reducers
 """How types are pickled, by the top-level package that they are of."""
 
 
-@point
+@Point
 def lend(dump: Callable[[], Any], procs: Sequence[Any], actor: int) -> Any:
     """Pickle a message that may hold what stays where it is; a plane fills it when it is used.
 
@@ -199,7 +196,7 @@ class Sampler(Protocol):
         """Note that it has been handled."""
 
 
-@point
+@Point
 def sampler(hub: Any, mode: str) -> Sampler | None:
     """Make one for an actor; asked where the setting `telemetry` is not off.
 
@@ -210,7 +207,7 @@ def sampler(hub: Any, mode: str) -> Sampler | None:
     return None
 
 
-@point
+@Point
 def exporter(hub: Any, mesh: Callable[[], str], rank: int) -> None:
     """Tell a collector of OpenTelemetry what this process does; asked where one is configured."""
 
@@ -233,7 +230,7 @@ def get_meter(name: str) -> Any:
 # -- the debugger
 
 
-@point
+@Point
 def keep_raised(error: BaseException) -> None:
     """Keep an endpoint that raised where it is; asked where ``debug_on_error`` is set."""
 
@@ -243,13 +240,13 @@ def stop_here(frame: Any) -> None:
     """Stop the actor of this thread for a debugger."""
 
 
-@point
+@Point
 def source_lines(file: str) -> list[str]:
     """Give lines of a file that only the client has."""
     return []
 
 
-@point
+@Point
 def debug_offer() -> tuple[Any, ...] | None:
     """Make the record that tells the client of a process to which editors can attach."""
     return None
@@ -272,7 +269,7 @@ class View(Protocol):
     def flush(self) -> None: ...
 
 
-@point
+@Point
 def output_view(write: Callable[[str, str], None]) -> View | None:
     """Make what shows `Output` of procs, by `write(stream, text)`; without, it is plain lines."""
     return None
@@ -283,7 +280,7 @@ def log_options(procs: Any, *options: Any) -> Any:
     """Choose what the client shows of these procs; gives a future."""
 
 
-@point
+@Point
 def kept_logs() -> tuple[Any, ...] | None:
     """Make the record that has agents write output to files, where ``enable_file_capture`` asks."""
     return None
@@ -295,13 +292,13 @@ def draw(title: str, extent: Any, cell: Callable[[int], str], html: bool) -> str
     raise NotImplementedError
 
 
-@point
+@Point
 def html(kind: str, thing: object) -> str | None:
     """Give the HTML by which notebooks show an object."""
     return None
 
 
-@point
+@Point
 def progress(poller: Any, missing: Any, total: int, limit: float, attached: Any) -> object:
     """Tell a terminal of hosts that are waited for: `missing` ones, while `attached` is not done."""
     return None
@@ -345,18 +342,18 @@ def take_class(actor: Any, *args: Any) -> Any:
 # -- the client
 
 
-@point
+@Point
 def fault_hook() -> Callable[[Any], object] | None:
     """Give the function of the program for failures that nothing handled, a `MeshFailure` each."""
     return None
 
 
-@point
+@Point
 def keep_report(text: str) -> None:
     """Keep the report of such a failure."""
 
 
-@point
+@Point
 def engine_log(process: str, program: str) -> None:
     """Write the engine's notes to a file, from now on; asked where ``file_log_level`` is set."""
 
@@ -366,7 +363,7 @@ def client_context() -> Any:
     """Make this process a client; gives its `Context`."""
 
 
-@point
+@Point
 def client_mesh(address: Any) -> Any:
     """Make the mesh of one proc that the client itself is; the mesh layer of the engine fills it."""
 
@@ -376,7 +373,7 @@ def host_mesh(procs: Any) -> Any:
     """Make the mesh of the hosts of a `ProcMesh`; the mesh layer of the engine fills it."""
 
 
-@point
+@Point
 def bootstrap_module() -> str | None:
     """Name the module by which programs know that a new interpreter becomes a proc; an alias."""
     return None

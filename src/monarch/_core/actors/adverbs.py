@@ -23,7 +23,7 @@ from ..wire.frame import EXPLICIT
 from ..wire.reducers import Dumped, Loan
 from .answers import Answers
 from .context import context
-from .endpoint import ArgumentCheck, EndpointDefinition
+from .endpoint import ADVERBS, ArgumentCheck, EndpointDefinition
 from .request import Gather, StreamCall, UnaryCall
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class CallOptions(NamedTuple):
 
 
 _DEFAULT = CallOptions()
+_OTHERS = ("name", "options", "send")  # of an endpoint, and no adverbs
 
 
 class Endpoint(Generic[P, R]):
@@ -337,6 +338,9 @@ class Endpoint(Generic[P, R]):
 
     def __reduce__(self) -> Any:
         return type(self), (self._target, self._name, self._definition, self._options)
+
+
+ADVERBS.update(name for name in vars(Endpoint) if name[0] != "_" and name not in _OTHERS)
 
 
 def send(

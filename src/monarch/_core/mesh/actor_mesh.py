@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ..._lazy import shown_by
 from .. import extension
 from ..actors.adverbs import Endpoint
-from ..actors.endpoint import EndpointDefinition, describe_class
+from ..actors.endpoint import ADVERBS, EndpointDefinition, describe_class
 from ..actors.target import Target
 from ..calls.future import Future
 from ..calls.promise import completed
@@ -247,7 +247,7 @@ class _NotAnEndpoint:
         )
 
     def __getattr__(self, adverb: str) -> Any:
-        if adverb in ("call", "call_one", "choose", "broadcast", "stream", "rref"):
+        if adverb in ADVERBS:
             self()
         raise AttributeError(adverb)
 
