@@ -40,8 +40,7 @@ def uninstall() -> None:
 
 def offer(hub: Hub) -> None:
     """Tell the client that editors can attach to this process."""
-    record = debug_offer()
-    if record is not None:
+    if (record := debug_offer()) is not None:
         send_record(hub, hub.root, record)
 
 
