@@ -108,7 +108,7 @@ LAYERS = {
     "monarch.tools": 8,
     "monarch.__main__": 9,
     # Old names for new places.
-    "monarch._compat": 9,
+    "monarch.compat": 9,
     "monarch._src": 9,
     "monarch._rust_bindings": 9,
     "monarch": 9,

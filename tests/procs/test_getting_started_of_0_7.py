@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from helpers.scripts import run_script
 
 pytest.importorskip("torch", reason="its last stations are about tensors")

@@ -487,7 +487,7 @@ def test_what_the_agent_is_told_brings_no_module_of_the_engine_with_it() -> None
         print(*sorted(name for name in sys.modules if name.startswith("monarch.")))
         """)
     assert result.stdout.split() == [
-        "monarch._compat",
+        "monarch.compat",
         "monarch._public",
         "monarch.logs",
         "monarch.logs.shown",

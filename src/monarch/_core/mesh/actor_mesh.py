@@ -227,7 +227,7 @@ _LOOKED_UP = re.compile(
 
 
 def _is_own(name: str, attribute: Any) -> bool:
-    """Whether a name with two underscores is an endpoint, or a method that may become one."""
+    """Tell an endpoint, or a method that may become one, from what Python looks up."""
     return isinstance(attribute, EndpointDefinition) or (
         isinstance(attribute, FunctionType) and not _LOOKED_UP.fullmatch(name)
     )
