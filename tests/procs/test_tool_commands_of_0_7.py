@@ -44,5 +44,6 @@ def test_contexts_and_commands_on_the_job_are_functions(home: Home) -> None:
         "hi",
         "3",
         "0",
+        "running: ProcessJob({'hosts': 2})",
     ]
     home.wait_nothing_left()
