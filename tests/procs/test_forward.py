@@ -138,7 +138,7 @@ def test_a_connection_reaches_the_proc_at_the_same_point(spawn: Spawn, free_port
         socket.create_connection(("127.0.0.1", front[0]), _PATIENCE)
 
 
-def test_ranks_of_one_host_share_an_address_and_each_connection_reaches_one_of_them(
+def test_ranks_of_one_host_share_an_address_and_serve_in_turn(
     spawn: Spawn, free_ports: Ports
 ) -> None:
     there, here = spawn({"gpus": 2}), spawn({"gpus": 2})
@@ -154,6 +154,7 @@ def test_ranks_of_one_host_share_an_address_and_each_connection_reaches_one_of_t
             connection.sendall(b"hello")
             connection.shutdown(socket.SHUT_WR)
             assert all_of(connection) in (b"rank 0: hello", b"rank 1: hello")
+    forwarder.stop("enough").get()
 
 
 def test_a_port_of_nobody_is_a_closed_connection_and_so_is_a_dead_listener(
