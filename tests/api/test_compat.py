@@ -17,7 +17,7 @@ import pytest
 from helpers.each import for_each
 from helpers.homes_of_0_7 import HOMES, HOMES_WITH_TORCH
 from monarch.compat import instead_of, table
-from monarch.compat.native import fake_sync_state, get_active_proc_meshes, is_ipython
+from monarch.compat.native import fake_sync_state, get_active_proc_meshes
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -112,10 +112,6 @@ def test_the_running_loop_is_hidden_from_a_block() -> None:
         assert asyncio.get_running_loop() is loop
 
     asyncio.run(body())
-
-
-def test_a_test_is_no_notebook() -> None:
-    assert not is_ipython()
 
 
 def test_the_proc_meshes_that_were_spawned_and_not_stopped_are_known(spawn: Spawn) -> None:

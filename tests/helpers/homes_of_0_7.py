@@ -28,7 +28,6 @@ HOMES = {
     "monarch._src.actor.debugger.debug_controller": "debug_controller",
     "monarch._src.actor.future": "Future",
     "monarch._src.actor.host_mesh": "HostMesh default_bootstrap_cmd this_host this_proc",
-    "monarch._src.actor.ipython_check": "is_ipython",
     "monarch._src.actor.proc_mesh": (
         "ProcMesh get_active_proc_meshes get_or_spawn_controller "
         "register_proc_mesh_spawn_callback unregister_proc_mesh_spawn_callback"
@@ -67,9 +66,6 @@ HOMES = {
         "torchx_runner"
     ),
     "monarch.common.future": "Future",
-    "monarch.tools.debug_env": (
-        "_get_debug_server_host _get_debug_server_port _get_debug_server_protocol"
-    ),
 }
 
 HOMES_WITH_TORCH = {

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -16,12 +14,6 @@ from ..actor import ProcMesh
 def has_tensor_engine() -> bool:
     """Tell if distributed tensors work here: they need torch."""
     return find_spec("torch") is not None
-
-
-def is_ipython() -> bool:
-    """Tell a session of IPython, or a notebook, from a program."""
-    module = sys.modules.get("IPython")
-    return module is not None and module.get_ipython() is not None
 
 
 @contextmanager
@@ -40,15 +32,3 @@ def get_active_proc_meshes() -> list[ProcMesh]:
     handles = (getattr(owned, "handle", None) for owned in context()._cell.ownership.meshes())
     found = [handle() for handle in handles if handle is not None]
     return [mesh for mesh in found if isinstance(mesh, ProcMesh)]
-
-
-def _get_debug_server_host() -> str:
-    return os.environ.get("MONARCH_DEBUG_SERVER_HOST", "localhost")
-
-
-def _get_debug_server_port() -> int:
-    return int(os.environ.get("MONARCH_DEBUG_SERVER_PORT", "27000"))
-
-
-def _get_debug_server_protocol() -> str:
-    return os.environ.get("MONARCH_DEBUG_SERVER_PROTOCOL", "tcp")

@@ -7,7 +7,7 @@ called, on real meshes as in `monarch.testing.local`:
         run_training()
 
 Chance is that of the seed: a rank draws from numbers of its own, so the same calls meet the same
-faults. The failure of an injected fault has `MeshFailure.is_injected`.
+faults. The failure of an actor or process by an injected fault has `MeshFailure.is_injected`.
 """
 
 from __future__ import annotations
@@ -33,12 +33,10 @@ from .._core.mesh import mock
 from .._core.supervision.failure import INJECTED
 from .._proc_stat import PARENT, stat_of
 
-logger = logging.getLogger("monarch.testing")
-
 
 @dataclass(frozen=True, kw_only=True)
-class _Fault:
-    """When a fault is met.
+class Fault:
+    """When a fault is met, of whichever kind.
 
     Attributes:
         ranks: Ranks of the mesh as it was spawned; None for all.
@@ -58,45 +56,42 @@ class _Fault:
     again: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.probability <= 1:
-            raise ValueError(f"probability is from 0 to 1, got {self.probability!r}")
-        if self.after < 0 or (self.every is not None and self.every <= 0):
-            raise ValueError(f"after and every are seconds that pass, got {self!r}")
+        if (
+            not 0 <= self.probability <= 1
+            or self.after < 0
+            or (self.every is not None and self.every <= 0)
+        ):
+            raise ValueError(f"a probability is from 0 to 1, seconds are positive; got {self!r}")
 
     def strike(self) -> float | None:
         """Happen now; return the seconds for which the call goes no further, None for ever."""
-        raise NotImplementedError
+        return None
 
 
-class Fail(_Fault):
+class Fail(Fault):
     """The actor ends with a failure; its process stays."""
 
     def strike(self) -> float | None:
         raise SystemExit(INJECTED)  # ends an actor; who calls it has a SupervisionError
 
 
-class Crash(_Fault):
+class Crash(Fault):
     """The process is ended by SIGKILL."""
 
     def strike(self) -> float | None:
-        if _network() is None:
-            print(INJECTED, file=sys.stderr, flush=True)
-        else:
-            current_hub().suspicion = INJECTED  # type: ignore[attr-defined]
+        current_hub().suspicion = INJECTED  # type: ignore[attr-defined]  # read in `local`
+        print(INJECTED, file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
         return None
 
 
-class Hang(_Fault):
+class Hang(Fault):
     """The call never ends."""
-
-    def strike(self) -> float | None:
-        return None
 
 
 @dataclass(frozen=True)
-class Slow(_Fault):
-    """The call begins later.
+class Slow(Fault):
+    """The call begins later, each time.
 
     Attributes:
         seconds: By so much.
@@ -109,20 +104,19 @@ class Slow(_Fault):
         return self.seconds
 
 
-class LostHost(_Fault):
+class LostHost(Fault):
     """The agent of the rank's host is ended, and all of the host with it."""
 
     def strike(self) -> float | None:
-        network = _network()
-        if network is None:
-            os.kill(_agent(), signal.SIGKILL)
+        if network := _network():
+            network.cut(current_hub().address.host, 0.0)
         else:
-            network.cut(_host(), 0.0)
+            os.kill(_agent(), signal.SIGKILL)
         return None
 
 
 @dataclass(frozen=True)
-class DroppedLink(_Fault):
+class DroppedLink(Fault):
     """Nothing is heard of the rank's host for some time, in which the call waits.
 
     Attributes:
@@ -132,14 +126,14 @@ class DroppedLink(_Fault):
     seconds: float
 
     def strike(self) -> float | None:
-        network = _network()
-        if network is None:
+        if network := _network():
+            host = current_hub().address.host
+            network.cut(host, config.value("channel_reconnect_timeout"))
+            time.sleep(self.seconds)
+            network.mend(host)
+        else:
             with hold(_agent()):
                 time.sleep(self.seconds)
-        else:
-            network.cut(_host(), config.value("channel_reconnect_timeout"))
-            time.sleep(self.seconds)
-            network.mend(_host())
         return 0.0
 
 
@@ -156,15 +150,6 @@ def hold(pid: int) -> Iterator[None]:
 def _network() -> Any:
     """The network of `local`; None on real meshes."""
     return getattr(current_hub(), "network", None)
-
-
-def _host() -> str:
-    return current_hub().address.host
-
-
-def _now() -> float:
-    network = _network()
-    return time.monotonic() if network is None else float(network.turns.now)
 
 
 def _agent() -> int:
@@ -187,22 +172,19 @@ class Injection:
     """
 
     def __init__(
-        self,
-        faults: Mapping[type, _Fault | Sequence[_Fault]],
-        *,
-        seed: int | None = None,
+        self, faults: Mapping[type, Fault | Sequence[Fault]], *, seed: int | None = None,
         supervisors: Collection[type] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.seed = random.randrange(1 << 32) if seed is None else seed
-        owners = None if supervisors is None else frozenset(map(_name, supervisors))
+        owners = supervisors and [f"{cls.__module__}.{cls.__qualname__}" for cls in supervisors]
         self._classes = []
         for cls, given in faults.items():
-            met = (given,) if isinstance(given, _Fault) else tuple(given)
-            if not all(isinstance(each, _Fault) for each in met):
+            met = [given] if isinstance(given, Fault) else [*given]
+            if not all(isinstance(each, Fault) for each in met):
                 raise TypeError(f"faults are Crash(...), Hang(...) and the like; got {given!r}")
-            self._classes.append((cls, _afflicted(cls, _Plan(met, self.seed, owners))))
+            self._classes.append((cls, _afflicted(cls, (met, self.seed, owners))))
         mock.install(self._classes)
-        logger.info("faults are injected with seed=%d", self.seed)
+        logging.getLogger("monarch.testing").info("faults are injected with seed=%d", self.seed)
 
     def stop(self) -> None:
         """Spawn actors as they are again. Those that are there keep their faults."""
@@ -226,10 +208,8 @@ class ActorFailurePolicy:
 
 
 def inject_actor_failures(
-    policies: Mapping[type, ActorFailurePolicy],
-    supervisors: Collection[type] | None = None,
-    seed: int | None = None,
-) -> Injection:
+    policies: Mapping[type, ActorFailurePolicy], supervisors: Collection[type] | None = None, **seed: int
+) -> Injection:  # fmt: skip
     """Have actors fail by chance, those that are spawned from now on.
 
     Args:
@@ -241,68 +221,53 @@ def inject_actor_failures(
         What ends it: `stop`, or a ``with`` block.
     """
     faults = {
-        cls: Fail(probability=policy.probability, every=policy.interval, again=True)
-        for cls, policy in policies.items()
+        cls: Fail(probability=each.probability, every=each.interval, again=True)
+        for cls, each in policies.items()
     }
-    return Injection(faults, seed=seed, supervisors=supervisors)
-
-
-@dataclass(frozen=True)
-class _Plan:
-    faults: tuple[_Fault, ...]
-    seed: int
-    owners: frozenset[str] | None
+    return Injection(faults, supervisors=supervisors, **seed)
 
 
 class _Fate:
     """What one actor meets, and when."""
 
-    def __init__(self, plan: _Plan) -> None:
-        actor = context().actor_instance
-        owner = actor.creator
-        self._lock = threading.Lock()
-        self._began = _now()
-        key = f"{plan.seed} {actor.class_name} {actor.rank.rank} {actor.incarnation}"
-        meant = plan.owners is None or (owner is not None and owner.class_name in plan.owners)
+    def __init__(self, faults: list[Fault], seed: int, owners: list[str] | None) -> None:
+        actor, network = context().actor_instance, _network()
+        self._now = (lambda: network.turns.now) if network else time.monotonic
+        self._lock, self._began, rank = threading.Lock(), self._now(), actor.rank.rank
+        key = f"{seed} {actor.class_name} {rank} {actor.incarnation}"
         # of each fault: its numbers, how often it was drawn, and how often it was met
         self._open = [
             (fault, random.Random(f"{key} {place}"), [0, 0])
-            for place, fault in enumerate(plan.faults if meant else ())
-            if (fault.ranks is None or actor.rank.rank in fault.ranks)
+            for place, fault in enumerate(faults)
+            if (fault.ranks is None or rank in fault.ranks)
             and (fault.again or not actor.incarnation)
+            and (owners is None or (actor.creator and actor.creator.class_name) in owners)
         ]
-        ticks = [fault.every for fault, *_ in self._open if fault.every is not None]
-        if ticks and _network() is None:
-            tick = threading.Thread(target=self._tick, args=(min(ticks),), daemon=True)
-            tick.start()
+        ticks = [fault.every for fault, *_ in self._open if fault.every]
+        if ticks and not network:
+            threading.Thread(target=self._tick, args=(min(ticks),), daemon=True).start()
 
     def _tick(self, seconds: float) -> None:
-        while True:
-            time.sleep(seconds)
-            try:
+        try:
+            while True:
+                time.sleep(seconds)
                 self.meet(called=False)
-            except SystemExit:
-                context().actor_instance.abort(INJECTED)
+        except SystemExit:
+            context().actor_instance.abort(INJECTED)
 
     def meet(self, called: bool = True) -> float | None:
         """Strike with what is due; return how long the call goes no further, None for ever."""
-        delay = 0.0
-        for fault in self._due(called):
-            seconds = fault.strike()
-            if seconds is None:
-                return None
-            delay += seconds
-        return delay
+        delays = [fault.strike() for fault in self._due(called)]
+        return None if None in delays else sum(delays)  # type: ignore[arg-type]
 
-    def _due(self, called: bool) -> list[_Fault]:
+    def _due(self, called: bool) -> list[Fault]:
         due = []
         with self._lock:
-            passed = _now() - self._began
+            passed = self._now() - self._began
             for fault, numbers, counts in self._open:
-                if fault.every is not None:
+                draws = int(called and passed >= fault.after)
+                if fault.every:
                     draws = int(max(0.0, passed - fault.after) / fault.every) - counts[0]
-                else:
-                    draws = int(called and passed >= fault.after)
                 counts[0] += draws
                 hit = sum(numbers.random() < fault.probability for _ in range(draws)) > 0
                 if hit and (fault.times is None or counts[1] < fault.times):
@@ -311,51 +276,31 @@ class _Fate:
         return due
 
 
-def _afflicted(cls: type, plan: _Plan) -> type:
+def _afflicted(cls: Any, plan: tuple[Any, ...]) -> type:
     """Derive a class whose actors meet faults, and are called as those of `cls`."""
-    own = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "_fate": None}
-    members: dict[str, Any] = {"__init__": _beginning(cls, plan)}
-    for name, definition in describe_class(cls).endpoints.items():
-        members[name] = EndpointDefinition(
-            _meeting(cls, name, definition), definition.propagate, definition.explicit_response_port,
-            definition.instrument, definition.concurrent, definition.concurrency,
-        )  # fmt: skip
-    return type(cls)(cls.__name__, (cls,), {**own, **members})
 
-
-def _beginning(cls: type, plan: _Plan) -> Callable[..., None]:
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807  # is one
+    @functools.wraps(cls.__init__)
+    def begin(self: Any, *args: Any, **kwargs: Any) -> None:
         cls.__init__(self, *args, **kwargs)
-        self._fate = _Fate(plan)
+        self._fate = _Fate(*plan)
 
-    return functools.wraps(cls.__init__)(__init__)
+    members = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__init__": begin}
+    for name, its in describe_class(cls).endpoints.items():
+        members[name] = EndpointDefinition(
+            _meeting(cls, name, its), its.propagate, its.explicit_response_port, its.instrument, its.concurrent, its.concurrency
+        )  # fmt: skip
+    return type(cls)(cls.__name__, (cls,), members)
 
 
-def _meeting(cls: type, name: str, definition: EndpointDefinition[Any, Any]) -> Callable[..., Any]:
+def _meeting(cls: type, name: str, its: EndpointDefinition[Any, Any]) -> Callable[..., Any]:
     def sync(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         delay = self._fate.meet()
-        if delay is None:
-            threading.Event().wait()
-        elif delay:
-            time.sleep(delay)
+        threading.Event().wait() if delay is None else delay and time.sleep(delay)
         return getattr(cls, name)(self, *args, **kwargs)
 
     async def overlapping(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         delay = self._fate.meet()
-        if delay is None:
-            await asyncio.Event().wait()
-        elif delay:
-            await asyncio.sleep(delay)
+        await (asyncio.Event().wait() if delay is None else asyncio.sleep(delay))
         return await getattr(cls, name)(self, *args, **kwargs)
 
-    return functools.wraps(definition.method)(overlapping if definition.is_async else sync)
-
-
-def _name(cls: type) -> str:
-    return f"{cls.__module__}.{cls.__qualname__}"
-
-
-__all__ = [
-    "ActorFailurePolicy", "Crash", "DroppedLink", "Fail", "Hang", "Injection", "LostHost", "Slow", "hold",
-    "inject_actor_failures",
-]  # fmt: skip
+    return functools.wraps(its.method)(overlapping if its.is_async else sync)

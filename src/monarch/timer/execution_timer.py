@@ -135,12 +135,10 @@ class ExecutionTimer:
         Args:
             name: Of the stopwatch.
         """
-        if not cls._measured.get(name):
-            logger.warning(
-                "the timer %r has measured nothing; there are %s", name, [*cls._measured]
-            )
-            return 0.0
-        return cls._of(name)[-1].read()
+        if clocks := cls._measured.get(name):
+            return clocks[-1].read()
+        logger.warning("the timer %r has measured nothing; it is 0.0", name)
+        return 0.0
 
     @classmethod
     def summary(cls) -> dict[str, dict[str, float]]:

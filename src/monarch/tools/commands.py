@@ -33,15 +33,10 @@ from .mesh_spec import AppState, MeshSpec, ServerSpec, mesh_spec_from_metadata
 from .utils import MONARCH_HOME
 
 # the words of the command line need typer, which the rest does without
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        ".on_job": (
-            "apply_job", "context_create", "context_ls", "context_rm", "context_use", "debug", "exec_on_job",
-            "shell_on_job",
-        )
-    },
-)  # fmt: skip
+_ON_JOB = (
+    "apply_job context_create context_ls context_rm context_use debug exec_on_job shell_on_job"
+)
+__getattr__, __dir__ = lazy_names(__name__, {".on_job": _ON_JOB.split()})
 
 _HANDLE = re.compile(r"(?P<scheduler>\w+)://(?P<session>[^/]*)/(?P<name>\w[\w.-]*)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

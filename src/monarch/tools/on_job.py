@@ -21,16 +21,10 @@ apply_job = jobs.apply
 
 
 def exec_on_job(
-    cmd: Sequence[str],
-    run_all: bool = False,
-    mesh_name: str | None = None,
-    point_str: str | None = None,
-    env: Sequence[str] | None = None,
-    workdir: str | None = None,
-    kill: bool = False,
-    script: str | None = None,
+    cmd: Sequence[str], run_all: bool = False, mesh_name: str | None = None, point_str: str | None = None,
+    env: Sequence[str] | None = None, workdir: str | None = None, kill: bool = False, script: str | None = None,
     per_host: Mapping[str, int] | None = None,
-) -> int:
+) -> int:  # fmt: skip
     """Run a command on hosts of the current job; see ``monarch exec``.
 
     Args:
@@ -57,12 +51,9 @@ def exec_on_job(
 
 
 def shell_on_job(
-    mesh_name: str | None = None,
-    point_str: str | None = None,
-    env: Sequence[str] | None = None,
-    workdir: str | None = None,
-    kill: bool = False,
-) -> int:
+    mesh_name: str | None = None, point_str: str | None = None, env: Sequence[str] | None = None,
+    workdir: str | None = None, kill: bool = False,
+) -> int:  # fmt: skip
     """Open a shell on a host of the current job; see ``monarch shell``.
 
     Args:
