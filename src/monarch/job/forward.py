@@ -84,6 +84,8 @@ class PortForwarder(Actor):
             dst_port: Which; or a function of the point in the mesh.
             src_proc_mesh: Where to listen. It has the same extent.
             src_address: Where there, ``"address:port"``; or a function of the point in the mesh.
+                Where several ranks of one host are to listen at one address, each connection
+                goes to one of them.
 
         Raises:
             ValueError: The meshes differ in extent, or a port or an address is none.
@@ -178,6 +180,8 @@ class _Listener(Actor):
     def __init__(self, addresses: Sequence[Address], dialers: Any) -> None:
         point = current_rank()
         self._address = addresses[point.rank]
+        # ranks of one host, which serve in turn
+        self._is_shared = addresses.count(self._address) > 1
         self._dialer = dialers.slice(**point)
         self._server: asyncio.Server | None = None
         self._tasks: dict[asyncio.Task[None], Who] = {}
@@ -189,7 +193,11 @@ class _Listener(Actor):
         import asyncio
 
         self._server = await asyncio.start_server(
-            self._serve, *self._address, limit=_MOST, reuse_address=True
+            self._serve,
+            *self._address,
+            limit=_MOST,
+            reuse_address=True,
+            reuse_port=self._is_shared or None,
         )
 
     @endpoint

@@ -11,6 +11,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
 import typer
 
@@ -63,12 +64,19 @@ def commands(first: str | None = None) -> typer.Typer:
         name="monarch",
         help="Actors on meshes of processes: workers, jobs, secrets.",
         no_args_is_help=True,
+        epilog=_quick_start(),
         pretty_exceptions_enable=False,
     )
     named = [module for module, words in _MODULES.items() if first in words]
     for module in named or _MODULES:
         app.add_typer(import_module(f".{module}", __package__).app)
     return app
+
+
+def _quick_start() -> str:
+    """The end of the help, with its lines as they are."""
+    text = Path(__file__).with_name("quick_start.txt").read_text()
+    return "\n\n".join(f"\b\n{part}" for part in text.split("\n\n"))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

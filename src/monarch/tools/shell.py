@@ -38,7 +38,7 @@ def shell(
     variables = dict(pair(each, "-e", "NAME=VALUE") for each in env or [])
     place = numbers(point, "--point")
     described = job.load_current_job()
-    telemetry.look_on()
+    telemetry.look_on(mounts=True)
     hosts = pick(described.state()._hosts, mesh)
     number, _ = places_of(hosts.sizes, None, place)[0]
     host = hosts.flatten("rank").slice(rank=number) if hosts.sizes else hosts

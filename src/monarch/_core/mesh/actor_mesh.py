@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..._lazy import shown_by
@@ -90,6 +92,7 @@ class ActorMesh(_Updatable, Generic[T]):
     _owned: OwnedActors | None
     _spawned: Future[None] | None
     _target: Target
+    _proc_mesh: Any
     _repr_html_ = shown_by("actor_mesh")
 
     def __init__(
@@ -119,7 +122,10 @@ class ActorMesh(_Updatable, Generic[T]):
         return self._reference(procs, Shape.from_extent(extent))
 
     def _reference(self, procs: tuple[ProcAddress, ...], shape: Shape) -> ActorMesh[T]:
-        return ActorMesh(self._class, self._name, self._uid, procs, shape, None, self._spawned)
+        mesh = ActorMesh(self._class, self._name, self._uid, procs, shape, None, self._spawned)
+        if "_proc_mesh" in self.__dict__:
+            mesh._proc_mesh = self._proc_mesh
+        return mesh
 
     def _addresses(self) -> Sequence[ProcAddress]:
         return self._target.procs
@@ -178,10 +184,10 @@ class ActorMesh(_Updatable, Generic[T]):
         return self._owned.stop(reason)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
         cls = self._class
         attribute = getattr(cls, name, _MISSING)
+        if name.startswith("__") and not _is_own(name, attribute):
+            raise AttributeError(name)
         if attribute is _MISSING:
             raise AttributeError(_unknown(cls, name))
         found: Any = _NotAnEndpoint(self, name)
@@ -211,6 +217,18 @@ class ActorMesh(_Updatable, Generic[T]):
 
 
 _MISSING = object()
+# looked for on instances by copy, pickle, numpy, torch and inspect, which would take a handle for
+# what its actors are
+_LOOKED_UP = re.compile(
+    "__(copy|deepcopy|(get|set)(new|init)?(args|state)(_ex)?|array.*|wrapped|signature|torch.*)__"
+)
+
+
+def _is_own(name: str, attribute: Any) -> bool:
+    """Tell an endpoint, or a method that may become one, from what Python looks up."""
+    return isinstance(attribute, EndpointDefinition) or (
+        isinstance(attribute, FunctionType) and not _LOOKED_UP.fullmatch(name)
+    )
 
 
 def _receive(
@@ -294,7 +312,11 @@ def check_names(cls: type) -> None:
     Raises:
         ValueError: A name is an attribute of every mesh.
     """
-    taken = sorted(RESERVED & describe_class(cls).endpoints.keys())
+    taken = sorted(
+        name
+        for name in describe_class(cls).endpoints
+        if name in RESERVED or (name.startswith("__") and name in dir(ActorMesh))
+    )
     if taken:
         raise ValueError(
             f"ActorMesh has an attribute that collides with an endpoint name: {', '.join(taken)}."

@@ -184,9 +184,10 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         if gated:
             cell.note_unsettled(uid, addresses)
             cell.note_spawned(addresses)
-        return ActorMesh(
-            cls, name, uid, addresses, Shape.from_extent(extent), owned, request.future
-        )
+        shape = Shape.from_extent(extent)
+        mesh: ActorMesh[Any] = ActorMesh(cls, name, uid, addresses, shape, owned, request.future)
+        mesh._proc_mesh = self  # programs for 0.7 ask the handle for it
+        return mesh
 
     def stop(self, reason: str = "stopped by client") -> Future[None]:
         """Stop every actor on these procs, running ``__cleanup__``, and end the processes.
