@@ -390,7 +390,6 @@ def test_a_rank_whose_steps_take_longer_is_named_with_by_how_much(tmp_path: Path
 MARKED_CALLS = """
     import os, sys, threading, time
     from monarch.actor import Actor, current_rank, endpoint, this_host
-    from monarch.config import configure
     from monarch.telemetry import step
 
     class Trainer(Actor):
@@ -404,7 +403,6 @@ MARKED_CALLS = """
             trainers.work.call(number).get()
 
     if __name__ == "__main__":
-        configure(telemetry="sampled")
         trainers = this_host().spawn_procs({"gpus": 5}, name="trainers").spawn("trainer", Trainer)
         threading.Thread(target=drive, args=(trainers,), daemon=True).start()
         print("go", flush=True)

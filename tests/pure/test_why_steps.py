@@ -24,7 +24,13 @@ def found(
     procs = [_proc(rank, len(times)) for rank in range(len(times))]
     paces = {
         _address(rank): [
-            Pace(UID, endpoint, tuple(int(1e6 * each) for each in took), int(1e6 * ago))
+            Pace(
+                UID,
+                endpoint,
+                tuple(int(1e6 * each) for each in took),
+                int(1e6 * ago),
+                int(1e6 * max(took)),
+            )
         ]
         for rank, took in enumerate(times)
     }
@@ -59,8 +65,8 @@ def test_calls_count_where_no_steps_are_marked_and_only_there() -> None:
     [late] = found([[0.05] * 20, [0.05] * 20, [0.2] * 20], "forward")
     assert "0.20 s a call of forward where the median is 50 ms, in the last 20 calls" in str(late)
     procs = [_proc(rank, 3) for rank in range(3)]
-    equal = {_address(rank): [Pace(UID, "", (50_000,) * 20, 0)] for rank in range(3)}
-    equal[_address(2)] = [*equal[_address(2)], Pace(UID, "forward", (200_000,) * 20, 0)]
+    equal = {_address(rank): [Pace(UID, "", (50_000,) * 20, 0, 50_000)] for rank in range(3)}
+    equal[_address(2)] = [*equal[_address(2)], Pace(UID, "forward", (200_000,) * 20, 0, 200_000)]
     assert stragglers(procs, equal) == ()
 
 
