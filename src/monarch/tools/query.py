@@ -19,6 +19,7 @@ from ..errors import MonarchError
 from ..telemetry.client import QueryEngineClient
 from ..telemetry.result import QueryResult, as_table, missing
 from ..telemetry.run_file import snapshot_source, write_run
+from ..why.run import judged
 from .json_option import JSON, say
 from .programs import PROGRAM, reach
 
@@ -93,7 +94,7 @@ def snapshot(
     seconds = duration(timeout)
     with reach(program) as connection:
         about = {"program": str(connection.program), "reason": "monarch snapshot"}
-        written = write_run(output, snapshot_source(connection), about, seconds)
+        written = write_run(output, snapshot_source(connection), about, seconds, judged(connection))
     for line in missing(written.silent, written.left_out):
         typer.echo(line, err=True)
     say(

@@ -73,8 +73,13 @@ def _look_twice(
     answer = [agent for agent in agents if agent.host not in first.silent]
     second = gather(hub, answer, wanted, 2 * _LIMIT).get() if answer else Stacks([], {})
     first, second = told_apart(first, Stacks(second.procs, {**first.silent, **second.silent}))
-    late = stragglers(second.procs, paces.get() if paces is not None else {})
-    return judge(first, second, between, late)
+    found = paces.get() if paces is not None else {}
+    marked = {
+        process: between + min(marks) / 1e6
+        for process, each in found.items()
+        if (marks := [pace.ago for pace in each if not pace.endpoint])
+    }
+    return judge(first, second, between, stragglers(second.procs, found), marked)
 
 
 def _paces(hub: Hub, procs: Sequence[ProcAddress]) -> Future[Mapping[ProcAddress, list[Pace]]]:

@@ -11,15 +11,17 @@ that is stopped, C code that holds the GIL, a rank that has not run at all, a co
 thread has run, a silent host, a circle. *Slow* is one in which ranks wait for one of their own mesh
 that runs, or are in a collective that runs: it gets on, or hangs and spins, which looks the same;
 or in which somebody waits for a service without any replica, which may get one; or in which the
-steps of a rank take longer than those of the others (`steps`). All else is *fine*, an idle program
-as well; if all that goes on stands still, it is stuck, though nobody waits.
+steps of a rank take longer than those of the others (`steps`). *Degraded* is one that goes on
+without ranks that have failed. All else is *fine*, an idle program as well; if all that goes on
+stands still, it is stuck, though nobody waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from .._core.plane import ProcAddress
 from .._words import NO_REPLICA
 from ..stacks.model import CLIENT, ProcStacks, ThreadStack
 from ..stacks.report import Stacks
@@ -28,6 +30,7 @@ from .model import (
     ABSENT,
     COLLECTIVE,
     DEBUGGED,
+    DEGRADED,
     FINE,
     FROZEN,
     HOLDS,
@@ -52,7 +55,13 @@ _TRANSFERS = 0.01
 _TROUBLE = {FROZEN, MUTE, SILENT}  # also where nobody waits for it
 
 
-def judge(first: Stacks, second: Stacks, seconds: float, late: Sequence[Straggler] = ()) -> Verdict:
+def judge(
+    first: Stacks,
+    second: Stacks,
+    seconds: float,
+    late: Sequence[Straggler] = (),
+    marked: Mapping[ProcAddress, float] | None = None,
+) -> Verdict:
     """Compare two looks.
 
     Args:
@@ -61,9 +70,11 @@ def judge(first: Stacks, second: Stacks, seconds: float, late: Sequence[Straggle
         seconds: Between them.
         late: Ranks whose steps take longer than those of the others, the slowest first: what goes
             on is slow then.
+        marked: Seconds since each process that marks its steps has done so: no rank has stood for
+            longer, though its caller may have waited for hours.
     """
-    verdict = _Case(first, second, seconds).verdict()
-    if late and verdict.status == FINE:
+    verdict = _Case(first, second, seconds, marked or {}).verdict()
+    if late and verdict.status in (FINE, DEGRADED):
         more = f"; and {len(late) - 1} more" if len(late) > 1 else ""
         return replace(
             verdict, status=SLOW, sentence=f"Slow: {late[0]}{more}.", stragglers=tuple(late)
@@ -72,7 +83,14 @@ def judge(first: Stacks, second: Stacks, seconds: float, late: Sequence[Straggle
 
 
 class _Case:
-    def __init__(self, first: Stacks, second: Stacks, seconds: float) -> None:
+    def __init__(
+        self,
+        first: Stacks,
+        second: Stacks,
+        seconds: float,
+        marked: Mapping[ProcAddress, float],
+    ) -> None:
+        self._marked = marked
         self._first = first
         self._second = second
         self._seconds = seconds
@@ -225,13 +243,15 @@ class _Case:
         held_up = sorted(
             each for each in graph.those_who_wait(blamed, self._edges) if each < len(nodes)
         )
+        self._date(blamed, waiting)
         seconds = max(
-            (s for each in (*held_up, *blamed) if (s := nodes[each].seconds) is not None),
+            (s for each in blamed if (s := nodes[each].seconds) is not None),
             default=None,
         )
-        status = STUCK if stuck else SLOW if slow else FINE
         classes, position = self._classes(set(blamed))
         trouble = words.Trouble(self._first, self._second, self._seconds)
+        calm = DEGRADED if trouble.lost else FINE
+        status = STUCK if stuck else SLOW if slow else calm
         chains = [graph.chain(group, self._edges) for group in graph.circles(self._edges)]
         named = tuple(
             tuple(nodes[each].name for each in path if each < len(nodes)) for path in chains
@@ -240,9 +260,23 @@ class _Case:
         sentence = words.sentence(status, seconds, classes, behind, named, trouble)
         edges = ((position[a], position[b]) for a in sorted(waiting) for b in self._reached(a))
         return Verdict(
-            status, sentence, seconds if stuck else None, classes, tuple(dict.fromkeys(edges)), named, trouble.failures,
+            status, sentence, seconds, classes, tuple(dict.fromkeys(edges)), named, trouble.failures,
             trouble.full, trouble.frozen, trouble.swapping, self._second.silent,
         )  # fmt: skip
+
+    def _date(self, blamed: Sequence[int], waiting: set[int]) -> None:
+        """Note how long those who are to blame have stood: since the first has waited for them."""
+        ages: dict[int, float] = {}
+        for number in waiting:
+            for each in self._reached(number):
+                ages[each] = max(ages.get(each, 0.0), self._nodes[number].seconds or 0.0)
+        for number in blamed:
+            node = self._nodes[number]
+            known = [age for age in (node.seconds, ages.get(number)) if age]
+            address = node.proc.address
+            if address in self._marked:
+                known = [min([*known, self._marked[address]])]
+            node.seconds = max(known, default=None)
 
     def _reached(self, number: int) -> list[int]:
         """The nodes that a node waits for."""

@@ -24,6 +24,7 @@ from statistics import median
 
 from .._core.plane import ProcAddress
 from .._namedtuple import NamedTuple
+from .._words import duration
 from ..stacks.model import ProcStacks
 from .pace import Pace
 
@@ -62,10 +63,11 @@ class Straggler(NamedTuple):
         what = f"a call of {self.endpoint}" if self.endpoint else "a step"
         many = "calls" if self.endpoint else "steps"
         slower = 100 * (self.seconds / self.usual - 1)
+        lasted = duration(self.steps * self.seconds)
         return (
             f"{self.mesh}[{self.rank}] (host {self.host}, process {self.pid}) is slower than the"
             f" others by {slower:,.0f} %: {_time(self.seconds)} {what} where the median is"
-            f" {_time(self.usual)}, in the last {self.steps} {many}"
+            f" {_time(self.usual)}, in the last {self.steps} {many}, for {lasted}"
         )
 
 
