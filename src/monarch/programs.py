@@ -48,7 +48,7 @@ from .actor.guest import join
 # for the packages that are built on this one
 __all__ = [
     "PATIENCE", "Connection", "DescribeHost", "Gathering", "HostDescription", "HostedProc", "ProcAddress", "Program",
-    "StartAgain", "agents_here", "agents_of", "ask", "ask_agents", "connect", "find", "procs_of", "start_host",
+    "StartAgain", "agents_here", "agents_of", "ask", "ask_agents", "choose", "connect", "find", "procs_of", "start_host",
 ]  # fmt: skip
 
 PATIENCE = 5.0
@@ -175,7 +175,7 @@ def connect(program: int | Program | None = None) -> Connection:
         ValueError: There are several, or none of that id; the message lists them.
         RuntimeError: This process uses Monarch already.
     """
-    chosen = program if isinstance(program, Program) else _choose(program, find())
+    chosen = program if isinstance(program, Program) else choose(program, find())
     description = _join(chosen, chosen.host)
     if description.agent.host != chosen.host:  # a worker, whose host goes by an address
         shutdown_context().get()
@@ -376,7 +376,8 @@ def _start_again(service: ControlService, request: ControlRequest, record: Start
     request.answer(known)
 
 
-def _choose(pid: int | None, found: list[Program]) -> Program:
+def choose(pid: int | None, found: list[Program]) -> Program:
+    """Return the program that is meant of those that `find` gave; see `connect`."""
     if pid is None:
         programs = [each for each in found if not each.is_worker] or found
         if not programs:

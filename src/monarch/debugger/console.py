@@ -110,24 +110,31 @@ class Console:
         self._has_left = has_left
         self._hub = current_hub()
         self._number = random_uid()
+        self._worked = True
         self._driver = f"{getpass.getuser()}@{socket.gethostname()} (pid {os.getpid()})"
 
-    def run(self, first: str = "") -> None:
+    def run(self, first: str = "") -> bool:
         """Read and do commands until `quit`, the end of the input, or that of the program.
 
         Args:
             first: A command to begin with.
+
+        Returns:
+            Whether the last command has worked; without any, whether an actor has stopped.
 
         Raises:
             OSError: The terminal has hung up.
         """
         self._terminal.write(_BANNER + _HINTS)
         try:
+            self._worked = bool(first or self.rows())
             going = self._step(first) if first else True
             while going:
                 going = self._step()
         except SupervisionError:
             self._terminal.write("The program has ended.\n")
+            self._worked = False
+        return self._worked
 
     def _step(self, given: str = "") -> bool:
         try:
@@ -140,6 +147,7 @@ class Console:
             return True
         except ValueError as error:
             self._terminal.write(f"Error parsing input: {error}\n")
+            self._worked = False
             return True
         if command is None:
             return True
@@ -150,6 +158,9 @@ class Console:
             getattr(self, f"_do_{command.verb}")(command)
         except (LookupError, PermissionError, ValueError, TimeoutError) as error:
             self._terminal.write(f"Error processing command: {_text(error)}\n")
+            self._worked = False
+        else:
+            self._worked = True
         return True
 
     def _complete(self, line: str, begin: int, end: int) -> list[str]:
@@ -207,7 +218,11 @@ class Console:
             wanted = RankSelector(command.ranks)
             found = [row for row in named if wanted.matches(row.who.rank, row.who.coordinates)]
         if not found:
-            raise LookupError(f"No debug session for {command.name} {command.ranks}")
+            who = f"{command.name} {command.ranks}".rstrip()
+            raise LookupError(
+                f"No debug session for {who}: it has not stopped. `interrupt {who}` stops it at its"
+                " next line; `monarch stacks` shows where it is"
+            )
         if len(found) > 1:
             labels = ", ".join(row.label for row in found)
             raise LookupError(

@@ -9,8 +9,8 @@ import typer
 
 from .. import job
 from ..job import current, telemetry
+from .found import applied
 from .json_option import JSON, say
-from .scale import applied
 from .status import CONTEXT
 
 app = typer.Typer()

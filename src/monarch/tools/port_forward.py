@@ -17,8 +17,8 @@ from ..errors import JobError, SupervisionError
 from ..job import telemetry
 from ..job.forward import ForwardedPort
 from .exec import pick
+from .found import CONTEXT, running
 from .json_option import JSON
-from .scale import CONTEXT, running
 
 _PLACE = re.compile(r"(?P<mesh>[^][:]+)(\[(?P<rank>\d+)\])?:(?P<port>\d+)")
 _LAST_PORT = 65535

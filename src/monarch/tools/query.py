@@ -16,12 +16,13 @@ from typing import Annotated, NoReturn
 import typer
 
 from ..errors import MonarchError
+from ..programs import connect
 from ..telemetry.client import QueryEngineClient
 from ..telemetry.result import QueryResult, as_table, missing
 from ..telemetry.run_file import snapshot_source, write_run
 from ..why.run import judged
+from .found import OPTION, found, is_program, reach
 from .json_option import JSON, say
-from .programs import PROGRAM, reach
 
 app = typer.Typer()
 
@@ -42,15 +43,19 @@ class _Format(str, Enum):
     )
 )
 def query(
-    sql: Annotated[
-        str | None, typer.Argument(metavar="[SQL|-]", help="One statement that reads; - for stdin.")
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PROGRAM] [SQL|-]",
+            help="As PROGRAM of `monarch why`; then one statement that reads, - for stdin.",
+        ),
     ] = None,
     file: Annotated[
         Path | None, typer.Option("--file", "-f", help="Read the statement from a file.")
     ] = None,
     output: Annotated[_Format, typer.Option("--format", help="How to print rows.")] = _Format.table,
     timeout: Annotated[str, typer.Option(help="Time for all of it: 500ms, 10s, 2m.")] = "10s",
-    program: PROGRAM = None,
+    option: OPTION = None,
     run: Annotated[
         Path | None, typer.Option("--run", help="Ask the file of a run, not a running program.")
     ] = None,
@@ -63,14 +68,14 @@ def query(
     Hosts and processes that did not answer are named on stderr.
     """
     try:
+        program, sql = _told(words or [])
         text = _statement(sql, file)
         seconds = duration(timeout)
-        if run is not None and program is not None:
+        if run is not None and (program or option):
             raise ValueError("give either --program or --run")
-        with nullcontext() if run is not None else reach(program) as connection:
-            answer = QueryEngineClient(run if connection is None else connection).query(
-                text, seconds
-            )
+        what = run or found(program, option)
+        with nullcontext(what) if isinstance(what, Path) else connect(what) as source:
+            answer = QueryEngineClient(source).query(text, seconds)
     except TimeoutError as error:
         _fail(f"{error}: try a longer --timeout")
     except (MonarchError, ValueError, ImportError, OSError) as error:
@@ -83,7 +88,7 @@ def snapshot(
     output: Annotated[Path, typer.Argument(help="The file; one that is there is replaced.")] = Path(
         "run.duckdb"
     ),
-    program: PROGRAM = None,
+    program: OPTION = None,
     timeout: Annotated[str, typer.Option(help="Time in which hosts have to answer.")] = "30s",
     as_json: JSON = False,
 ) -> None:
@@ -102,6 +107,15 @@ def snapshot(
         f"wrote {written.path}, {written.bytes} bytes",
         **{**written._asdict(), "path": str(written.path)},
     )
+
+
+def _told(words: list[str]) -> tuple[str | None, str | None]:
+    """The program and the statement, each None where it is not given."""
+    if len(words) > 2:
+        raise ValueError(f"query takes a program and one statement, in quotes; got {len(words)}")
+    if len(words) == 1:
+        return (words[0], None) if is_program(words[0]) else (None, words[0])
+    return (words[0], words[1]) if words else (None, None)
 
 
 def _statement(sql: str | None, file: Path | None) -> str:
