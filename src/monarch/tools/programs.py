@@ -26,7 +26,7 @@ app = typer.Typer()
 
 @app.command("list", epilog="Example: monarch list")
 def list_programs(program: PROGRAM = None, as_json: JSON = False) -> None:
-    """Show your running programs and workers on this machine, with their hosts and meshes."""
+    """Show your running programs and workers here, with hosts and meshes."""
     rows = [_row(each) for each in (_chosen(program))]
     if as_json:
         print(json.dumps(rows, indent=2))

@@ -49,9 +49,9 @@ def scale(
 
 @app.command(epilog="Example: monarch bounce")
 def bounce(context: CONTEXT = None, as_json: JSON = False) -> None:
-    """Start the workers of a running job anew, on the same hosts, in the same allocation.
+    """Start the workers of a running job anew, in the same allocation.
 
-    They have the code and settings of now.
+    They are on the same hosts, and have the code and settings of now.
 
     What runs on its hosts ends, also that of other programs.
     """

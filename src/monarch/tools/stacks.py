@@ -42,7 +42,7 @@ def stacks(
     ] = False,
     as_json: JSON = False,
 ) -> None:
-    """Show the Python stacks of all ranks, equal ones together: for a program that hangs.
+    """Show the Python stacks of all ranks, equal ones together.
 
     The most frequent stack of a mesh comes first, what stands elsewhere last. Frames of your own
     code are marked with >.

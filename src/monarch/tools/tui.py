@@ -76,7 +76,7 @@ def tui(
         ),
     ] = False,
 ) -> None:
-    """Watch a program in the terminal: verdict, ranks, stacks, waits, logs, failures, tree, SQL.
+    """Watch a program in the terminal: verdict, ranks, stacks, waits, logs, SQL.
 
     Without --addr, a program of this machine. ? shows the keys.
     """
