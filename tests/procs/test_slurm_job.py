@@ -5,6 +5,7 @@ wanted any more.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -417,6 +418,9 @@ def test_a_job_that_slurm_has_requeued_is_used_again(home: Home, slurm: Slurm) -
         lambda: "comp" not in slurm.ask("sinfo", "-h", "-o", "%T"),
         what="the nodes to be done with its first run",
     )
+    told = home.monarch("status", exit_code=1)  # at once, as Slurm knows it
+    assert " waits for its hosts; context 'default'" in told and " runs;" not in told
+    assert re.search(rf"^Slurm job {job}: PENDING \(\w+\), estimated start 20", told, re.MULTILINE)
     # Slurm lets it wait for two minutes; in the second in which it has ended the first run, nodes
     # would refuse another one, as "Job credential revoked", and the job would be FAILED
     slurm.ask("scontrol", "update", f"jobid={job}", "starttime=now+2")

@@ -235,6 +235,10 @@ class WorkersJob(JobTrait):
         """
         raise NotImplementedError
 
+    def _pending(self) -> str:
+        """Explain why its hosts are not there yet; empty if they are, or that is not known."""
+        return ""
+
     def _check_scalable(self, hosts: Sequence[HostId]) -> None:
         """Raise a JobError if these hosts can't be added, replaced or removed.
 

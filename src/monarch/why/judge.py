@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from .._core.plane import ProcAddress
 from .._words import NO_REPLICA
@@ -60,7 +61,7 @@ def judge(
     second: Stacks,
     seconds: float,
     late: Sequence[Straggler] = (),
-    marked: Mapping[ProcAddress, float] | None = None,
+    marked: Mapping[ProcAddress, float] = MappingProxyType({}),
 ) -> Verdict:
     """Compare two looks.
 
@@ -73,7 +74,9 @@ def judge(
         marked: Seconds since each process that marks its steps has done so: no rank has stood for
             longer, though its caller may have waited for hours.
     """
-    verdict = _Case(first, second, seconds, marked or {}).verdict()
+    case = _Case(first, second, seconds)
+    case.marked = marked
+    verdict = case.verdict()
     if late and verdict.status in (FINE, DEGRADED):
         more = f"; and {len(late) - 1} more" if len(late) > 1 else ""
         return replace(
@@ -83,14 +86,8 @@ def judge(
 
 
 class _Case:
-    def __init__(
-        self,
-        first: Stacks,
-        second: Stacks,
-        seconds: float,
-        marked: Mapping[ProcAddress, float],
-    ) -> None:
-        self._marked = marked
+    def __init__(self, first: Stacks, second: Stacks, seconds: float) -> None:
+        self.marked: Mapping[ProcAddress, float] = {}
         self._first = first
         self._second = second
         self._seconds = seconds
@@ -274,8 +271,8 @@ class _Case:
             node = self._nodes[number]
             known = [age for age in (node.seconds, ages.get(number)) if age]
             address = node.proc.address
-            if address in self._marked:
-                known = [min([*known, self._marked[address]])]
+            if address in self.marked:
+                known = [min([*known, self.marked[address]])]
             node.seconds = max(known, default=None)
 
     def _reached(self, number: int) -> list[int]:

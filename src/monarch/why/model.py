@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from .._lazy import shown_by
@@ -130,19 +130,14 @@ class Verdict:
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> Verdict:
         """Return the verdict of which `to_json` has told."""
-        names = [each.name for each in fields(cls)]
-        found = {
-            name: tuple(value) if isinstance(value := told[name], list) else value for name in names
+        special = {
+            "classes": map(_standing, told["classes"]),
+            "waits": ((each["waits"], each["for"]) for each in told["waits"]),
+            "circles": map(tuple, told["circles"]),
+            "stragglers": (Straggler(**each) for each in told["stragglers"]),
         }
-        return cls(
-            **{
-                **found,
-                "classes": tuple(map(_standing, told["classes"])),
-                "waits": tuple((each["waits"], each["for"]) for each in told["waits"]),
-                "circles": tuple(map(tuple, told["circles"])),
-                "stragglers": tuple(Straggler(**each) for each in told["stragglers"]),
-            }
-        )
+        plain = {name: tuple(of) if isinstance(of, list) else of for name, of in told.items()}
+        return cls(**{**plain, **{name: tuple(found) for name, found in special.items()}})
 
     def to_json(self) -> dict[str, Any]:
         """Return it as what `json` takes."""
