@@ -449,6 +449,23 @@ def test_a_warning_of_slurm_reaches_the_program_while_its_hosts_still_run(
     assert "Slurm will end job" in said
 
 
+def test_the_end_of_a_job_is_told_as_that_of_slurm(home: Home, slurm: Slurm) -> None:
+    said = home.run(
+        USE
+        + """
+    import subprocess, time
+    job = SlurmJob({"hosts": 1}, exclusive=False)
+    workers = job.state().hosts.spawn_procs().spawn("worker", Worker)
+    workers.node.call().get()
+    subprocess.run(["scancel", job._job_id], check=True)
+    time.sleep(600)
+    """,
+        exit_code=1,
+    )
+    assert re.search(r"Slurm ended job \d+: (CANCELLED|COMPLETING)", said), said
+    assert "which started this host's agent" not in said
+
+
 def test_a_preemption_reaches_the_program_but_not_what_it_has_given_back(
     home: Home, slurm: Slurm
 ) -> None:

@@ -324,9 +324,10 @@ class KubernetesJob(WorkersJob):
         return any(pods.serving() for pods in self._look(api))
 
     def _pending(self) -> str:
-        api = self._api()
-        missing = [pods for pods in self._look(api) if pods.addresses() is None]
-        return "; ".join(describe(api, pods, self._controller) for pods in missing)
+        missing = [pods for pods in self._look(self._api()) if pods.addresses() is None]
+        return "; ".join(describe(self._api(), pods, self._controller) for pods in missing)
+
+    _why_ended = _pending  # what its pods tell
 
     def _look(self, api: Api) -> list[Pods]:
         found = [Pods(mesh) for mesh in self._all_meshes()]
