@@ -42,6 +42,7 @@ from ._core.plane import (
     when_done,
 )
 from ._namedtuple import NamedTuple
+from ._public import RELEASE
 from .actor import Future, shutdown_context
 from .actor.guest import join
 
@@ -419,6 +420,12 @@ def _join(program: Program, host: str) -> HostDescription:
     except Exception as error:
         shutdown_context(0)
         raise ConnectionError(f"program {program} has just ended: {error}") from error
+    if description.release != RELEASE:
+        shutdown_context(0)
+        raise ConnectionError(
+            f"program {program} runs pymonarch {description.release}, and this process {RELEASE}:"
+            " look at it from an environment with the same release"
+        )
     return description
 
 
