@@ -33,8 +33,7 @@ class OutOfMemory:
         self._known += 1  # one for each: a SIGKILL much later is somebody else's
         before, self._hits = self._hits, dict(_groups())
         for group, hits in self._hits.items():
-            limit = _limit(group)
-            if hits > before.get(group, 0) and limit is not None:
+            if hits > before.get(group, 0) and (limit := _limit(group)):
                 return (
                     f"the processes of the control group {group} had used all of the"
                     f" {limit / 1e6:,.0f} MB that it may have: the out-of-memory killer ended some,"
@@ -53,19 +52,15 @@ def _groups() -> Iterator[tuple[Path, int]]:
         if kinds in ("", "memory"):
             top = _GROUPS / kinds
             group = top / path.lstrip("/")
-            for each in (group, *group.parents):
+            for each in (group, *group.parents[: len(group.parents) - len(top.parents)]):
                 at_limit = count_of(_read(each / "memory.events.local"), "oom")
                 yield each, at_limit or int(_read(each / "memory.failcnt") or 0)
-                if each == top:
-                    break
 
 
-def _limit(group: Path) -> int | None:
-    for name in ("memory.max", "memory.limit_in_bytes"):
-        text = _read(group / name).strip()
-        if text.isdigit() and int(text) < _NO_LIMIT:
-            return int(text)
-    return None
+def _limit(group: Path) -> int:
+    """The bytes that it may have; 0 for no limit."""
+    text = _read(group / "memory.max") or _read(group / "memory.limit_in_bytes")
+    return int(text) if text.strip().isdigit() and int(text) < _NO_LIMIT else 0
 
 
 def _read(path: Path) -> str:

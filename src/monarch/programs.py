@@ -409,6 +409,8 @@ def _join(program: Program, host: str) -> HostDescription:
         description: HostDescription = ask(current_hub(), agent, DescribeHost()).get(
             timeout=PATIENCE
         )
+        if description.release != RELEASE:
+            raise LookupError(f"{description.release}, and this process is of {RELEASE}")
     except TimeoutError:
         shutdown_context(0)
         raise ConnectionError(f"program {program} does not answer: is its agent stopped?") from None
@@ -420,12 +422,6 @@ def _join(program: Program, host: str) -> HostDescription:
     except Exception as error:
         shutdown_context(0)
         raise ConnectionError(f"program {program} has just ended: {error}") from error
-    if description.release != RELEASE:
-        shutdown_context(0)
-        raise ConnectionError(
-            f"program {program} runs pymonarch {description.release}, and this process {RELEASE}:"
-            " look at it from an environment with the same release"
-        )
     return description
 
 

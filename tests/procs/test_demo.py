@@ -109,9 +109,9 @@ def test_the_file_of_a_run_has_the_verdict_on_the_running_program(
     monkeypatch.setattr("monarch.why.gather._LIMIT", 0.1)
     _, connection = simulated(fault)
     live = why(connection, 0.1)
-    about = {"reason": "a test"}
+    about = {**judged(connection, 0.1), "reason": "a test"}
     file = tmp_path / "run.duckdb"
-    write_run(file, snapshot_source(connection), about, 30.0, judged(connection, 0.1))
+    write_run(file, snapshot_source(connection), about, 30.0)
     kept = of_run(file)
     made, _, sentence = kept.sentence.partition(": ")
     assert re.match(r"\d{4}-\d\d-\d\d ", made)

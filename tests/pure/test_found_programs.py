@@ -77,24 +77,24 @@ def test_the_one_of_this_folder_is_meant_without_a_question(
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "program", "rest"),
     [
-        ([], (None, None)),
-        (["SELECT 1"], (None, "SELECT 1")),
-        (["-"], (None, "-")),
-        (["22"], ("22", None)),
-        (["run.duckdb"], ("run.duckdb", None)),
-        (["small"], ("small", None)),
-        (["22", "SELECT 1"], ("22", "SELECT 1")),
+        (None, None, []),
+        (["SELECT 1"], None, ["SELECT 1"]),
+        (["attach", "trainer", "3"], None, ["attach", "trainer", "3"]),
+        (["22"], "22", []),
+        (["small"], "small", []),
+        (["run.duckdb", "SELECT 1"], "run.duckdb", ["SELECT 1"]),
+        (["22", "attach", "trainer", "3"], "22", ["attach", "trainer", "3"]),
     ],
 )
-def test_before_a_statement_stands_its_program(
-    words: list[str], told: tuple[str | None, str | None]
+def test_before_a_statement_or_a_command_may_stand_its_program(
+    words: list[str] | None, program: str | None, rest: list[str]
 ) -> None:
     current.make_context("small")
-    assert query._told(words) == told
+    assert found.split(words) == (program, rest)
 
 
 def test_a_statement_without_quotes_is_refused() -> None:
-    with pytest.raises(ValueError, match="one statement, in quotes; got 4"):
-        query._told(["SELECT", "*", "FROM", "procs"])
+    with pytest.raises(ValueError, match="one statement, in quotes: 'SELECT' is neither"):
+        query._statement(["SELECT", "*", "FROM", "procs"], None)

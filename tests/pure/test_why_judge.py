@@ -418,8 +418,7 @@ def test_a_rank_has_stood_as_long_as_the_first_has_waited_for_it() -> None:
 def test_a_rank_that_marks_steps_has_stood_no_longer_than_since_its_last() -> None:
     trains = [proc(rank, busy(ALL_REDUCE)) for rank in range(3)] + [proc(3, busy(READS))]
     all_day = client(*GET, wait=Wait(36_000.0, UID, tuple(map(address, range(4)))))
-    looks = Stacks([*trains, all_day], {})
-    found = judge(looks, looks, 1.0, marked={address(rank): 52.0 for rank in range(4)})
+    found = verdict([*(each._replace(stepped=52.0) for each in trains), all_day])
     assert found.seconds == 52.0 and found.sentence.startswith(
         "Stuck for 52 s: trainers[0-2] in all_"
     )

@@ -172,11 +172,9 @@ def _events(call: ApiCall) -> Events:
 def _snapshot(call: ApiCall) -> Page:
     """All tables as they are now, as a file for `monarch query --run`, or for duckdb."""
     connection = call.program.connection
-    about = {"program": str(connection.program), "reason": "a snapshot by the admin interface"}
+    about = {**judged(connection), "reason": "a snapshot by the admin interface"}
     with tempfile.TemporaryDirectory(prefix="monarch-snapshot-") as folder:
-        written = write_run(
-            Path(folder, "run.duckdb"), snapshot_source(connection), about, 30.0, judged(connection)
-        )
+        written = write_run(Path(folder, "run.duckdb"), snapshot_source(connection), about, 30.0)
         return Page(written.path.open("rb"), "application/vnd.duckdb")
 
 

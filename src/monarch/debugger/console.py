@@ -110,7 +110,6 @@ class Console:
         self._has_left = has_left
         self._hub = current_hub()
         self._number = random_uid()
-        self._worked = True
         self._driver = f"{getpass.getuser()}@{socket.gethostname()} (pid {os.getpid()})"
 
     def run(self, first: str = "") -> bool:
@@ -132,8 +131,7 @@ class Console:
             while going:
                 going = self._step()
         except SupervisionError:
-            self._terminal.write("The program has ended.\n")
-            self._worked = False
+            self._failed("The program has ended.")
         return self._worked
 
     def _step(self, given: str = "") -> bool:
@@ -146,22 +144,23 @@ class Console:
             self._terminal.write("\n")
             return True
         except ValueError as error:
-            self._terminal.write(f"Error parsing input: {error}\n")
-            self._worked = False
+            self._failed(f"Error parsing input: {error}")
             return True
         if command is None:
             return True
         if command.verb == "quit":
             self._terminal.write("Quitting debug session...\n")
             return False
+        self._worked = True
         try:
             getattr(self, f"_do_{command.verb}")(command)
         except (LookupError, PermissionError, ValueError, TimeoutError) as error:
-            self._terminal.write(f"Error processing command: {_text(error)}\n")
-            self._worked = False
-        else:
-            self._worked = True
+            self._failed(f"Error processing command: {_text(error)}")
         return True
+
+    def _failed(self, text: str) -> None:
+        self._terminal.write(f"{text}\n")
+        self._worked = False
 
     def _complete(self, line: str, begin: int, end: int) -> list[str]:
         if not line[:begin].strip():

@@ -243,12 +243,6 @@ class WorkersJob(JobTrait):
         """Explain why hosts of it have ended, as the scheduler tells it; empty if it doesn't."""
         return ""
 
-    def _asked_why(self) -> str:
-        try:
-            return self._why_ended()
-        except Exception as error:  # the failure is to be told all the same
-            return f"why hosts of {self!r} have ended could not be asked: {error}"
-
     def _check_scalable(self, hosts: Sequence[HostId]) -> None:
         """Raise a JobError if these hosts can't be added, replaced or removed.
 
@@ -379,6 +373,6 @@ class WorkersJob(JobTrait):
             mesh: attach_to_workers(ca=None, workers=addresses[mesh], name=mesh, secret=secret)
             for mesh in self._meshes
         }
-        if self._asked_why not in why_hosts_end:
-            why_hosts_end.append(self._asked_why)
+        if self._why_ended not in why_hosts_end:
+            why_hosts_end.append(self._why_ended)
         return JobState(attached)

@@ -184,10 +184,8 @@ def _trouble(pod: Object) -> Trouble | None:
         if reason and reason not in ("ContainerCreating", "PodInitializing"):
             text = f"{reason}{_after(waiting.get('message'))}"
             return Trouble(name, text, reason in _HOPELESS, container=container["name"])
-        ended = {
-            **container.get("lastState", {}).get("terminated", {}),
-            **container.get("state", {}).get("terminated", {}),
-        }
+        states = container.get("state", {}), container.get("lastState", {})
+        ended = next((each["terminated"] for each in states if "terminated" in each), {})
         if ended.get("exitCode"):
             text = (
                 f"its container {container['name']!r} has ended with exit status"

@@ -126,6 +126,7 @@ class ProcStacks(NamedTuple):
         mailboxes: Its actors; none where nobody could ask.
         kernel: What the kernel says; None of a process that has ended, or not started.
         ago: Seconds since its agent has learned of its end; None of one that runs.
+        stepped: Seconds since it has marked a step; None of one that marks none.
     """
 
     mesh: str
@@ -141,3 +142,4 @@ class ProcStacks(NamedTuple):
     mailboxes: tuple[Mailbox, ...] = ()
     kernel: Kernel | None = None
     ago: float | None = None
+    stepped: float | None = None

@@ -69,12 +69,13 @@ def _at_exit() -> None:
 def _write(path: Path, kept: _Kept, reason: str) -> None:
     about = {"program": f"{os.getpid()} ({' '.join(sys.argv)})", "job": kept.job, "reason": reason}
     try:
-        written = write_run(path, snapshot_source(), about, _BOUND, kept.judge())
+        about["verdict"] = kept.judge()
+        written = write_run(path, snapshot_source(), about, _BOUND)
     except Exception as error:
         text = f"what all processes did is not kept: {error}"
     else:
         text = (
-            f"what all processes did is kept in {written.path}: monarch query --run {written.path}"
+            f"what all processes did is kept in {written.path}: monarch query {written.path}"
             " 'SHOW TABLES'"
         )
     with suppress(OSError, ValueError, AttributeError):

@@ -50,20 +50,15 @@ class Written(NamedTuple):
 
 
 def write_run(
-    path: str | os.PathLike[str],
-    source: Processes,
-    about: Mapping[str, str],
-    seconds: float,
-    verdict: str = "",
+    path: str | os.PathLike[str], source: Processes, about: Mapping[str, str], seconds: float
 ) -> Written:
     """Collect all tables into a file, which takes the place of one that is there.
 
     Args:
         path: The file. Nobody else may read it.
         source: Whose tables; see `snapshot_source`.
-        about: What the table ``run`` is to say.
+        about: What the table ``run`` is to say; the verdict is among it, as JSON.
         seconds: In which those that are asked have to answer.
-        verdict: On the program at that moment, as JSON.
 
     Raises:
         TimeoutError: They did not.
@@ -77,7 +72,6 @@ def write_run(
     silent = {who: why for who, why in found.silent.items() if who not in always}
     described = {"made": time.strftime("%Y-%m-%d %H:%M:%S %z"), "pymonarch": RELEASE, **about}
     rows = [("about", name, value) for name, value in described.items()]
-    rows += [("verdict", "", verdict)]
     rows += [("silent", name, why) for name, why in silent.items()]
     rows += [("left_out", name, str(count)) for name, count in found.left_out.items()]
     parent, name = target.absolute().parent, target.name

@@ -12,7 +12,7 @@ from ..admin.door import PROGRAM_ENDED, Door
 from ..admin.keys import ACT, VIEW
 from ..control import GetAdmin
 from ..programs import PATIENCE, Connection
-from .found import OPTION, PROGRAM, reach
+from .found import PROGRAM, reach
 from .json_option import JSON
 
 ADDR = Annotated[
@@ -35,7 +35,6 @@ app = typer.Typer()
 @app.command(epilog="Example: monarch admin 4711 --addr 127.0.0.1:1729")
 def admin(
     program: PROGRAM = None,
-    option: OPTION = None,
     addr: ADDR = None,
     view: VIEW_ONLY = False,
     token: Annotated[
@@ -53,7 +52,7 @@ def admin(
     def show(access: dict[str, str]) -> None:
         print(json.dumps(access) if as_json else access["token" if token else "link"], flush=True)
 
-    with reach(program, option) as connection:
+    with reach(program) as connection:
         open_for(connection, VIEW if view else ACT, show, addr, host_name or (), root_path)
 
 

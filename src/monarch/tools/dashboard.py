@@ -17,7 +17,7 @@ from ..errors import SupervisionError
 from ..programs import Program, connect, find
 from ..telemetry.run_file import RunFile
 from .admin import ADDR, HOST_NAME, ROOT_PATH, VIEW_ONLY, find_access, open_for, serve
-from .found import OPTION, found
+from .found import found
 from .json_option import JSON
 
 app = typer.Typer()
@@ -32,7 +32,6 @@ def dashboard(
             help="As PROGRAM of `monarch why`, or the URL of its admin interface.",
         ),
     ] = None,
-    option: OPTION = None,
     addr: ADDR = None,
     view: VIEW_ONLY = False,
     browser: Annotated[
@@ -62,7 +61,7 @@ def dashboard(
     if program is not None and "://" in program:
         show(_access(program, role))
         return
-    what = found(program, option)
+    what = found(program)
     if isinstance(what, Program):
         open_for(connect(what), role, show, addr, host_name or (), root_path)
         return

@@ -19,7 +19,7 @@ from .._words import tame
 from ..debugger.console import Completer, Console, PlainTerminal, Terminal
 from ..debugger.dap import Port, find
 from ..programs import Connection
-from .found import OPTION, is_program, reach
+from .found import OPTION, reach, split
 
 _HISTORY = "~/.monarch/debug_history"
 # as pdb shows it
@@ -63,8 +63,7 @@ def debug(
         raise typer.BadParameter(
             "it is for --dap: the prompt is for people, and for scripts on stdin"
         )
-    words = command or []
-    program = words.pop(0) if words and is_program(words[0]) else None
+    program, words = split(command)
     with reach(program, option) as connection:
         if dap is not None:
             _serve_editors(connection, dap, port, as_json)

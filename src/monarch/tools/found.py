@@ -16,27 +16,23 @@ from ..job import current, telemetry
 from ..job.logs import folder_of
 from ..programs import Connection, Program, choose, connect, find
 
-PROGRAM = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[PROGRAM]",
-        help=(
-            "Process id of a program; the job that it uses, as a context or as module.attribute; or"
-            " the file of a run. Default: the only program that runs, or that was started in this"
-            " folder; a terminal asks which of several."
-        ),
-    ),
-]
+_HELP = """A process id; a job, as its context or module.attribute; or the file of a run. Default:
+the only program, or that of this folder; a terminal asks which of several."""
+PROGRAM = Annotated[str | None, typer.Argument(metavar="[PROGRAM]", help=_HELP)]
 """The first argument of commands that look at a program, for `reach` or `found`."""
 
-OPTION = Annotated[str | None, typer.Option("--program", "-p", help="The same as PROGRAM.")]
+OPTION = Annotated[str | None, typer.Option("--program", "-p", "--run", help="The same.")]
 CONTEXT = Annotated[
     str | None, typer.Option("--context", help="Context of the job. Default: the active one.")
 ]
 
 
-def is_program(word: str) -> bool:
-    """Return whether a word names a program, where it might be something else as well."""
+def split(words: list[str] | None) -> tuple[str | None, list[str]]:
+    """Return the program that may be the first of some words, and the others."""
+    return (words[0], words[1:]) if words and _is_program(words[0]) else (None, words or [])
+
+
+def _is_program(word: str) -> bool:
     return (
         word.isdigit()
         or word.endswith(".duckdb")
@@ -69,10 +65,8 @@ def found(program: str | None, option: str | None = None) -> Program | Path:
     folder = folder_of(Path(job.DEFAULT_JOB_PATH), described.apply_id)
     uses, run = telemetry.program_of(folder), telemetry.run_of(folder)
     if uses is None and not run.exists():
-        raise job.JobError(
-            f"no program on this machine with enable_telemetry() uses {described!r} now, or has"
-            " left a run: `monarch list` has the process ids of those that run"
-        )
+        told = "now, or has left a run: `monarch list` has the process ids of those that run"
+        raise job.JobError(f"no program here with enable_telemetry() uses {described!r} {told}")
     return uses or run
 
 
@@ -85,10 +79,8 @@ def reach(program: str | None, option: str | None = None) -> Connection:
     """
     what = found(program, option)
     if isinstance(what, Path):
-        raise ValueError(
-            f"this needs a program that runs, and {what} is a file: `monarch why`, `query` and"
-            " `dashboard` read the files of runs"
-        )
+        told = "`monarch why`, `query` and `dashboard` read the files of runs"
+        raise ValueError(f"this needs a program that runs, and {what} is a file: {told}")
     return connect(what)
 
 
@@ -131,8 +123,6 @@ def running(context: str | None) -> job.JobTrait:
     path = Path(job.DEFAULT_JOB_PATH) if context is None else current.state_path(context)
     saved = job.job_load(path) if path.exists() else None
     if saved is None or not saved.active:
-        raise job.JobError(
-            f"no job runs here: {f'{saved!r} has ended' if saved else f'there is no {path}'};"
-            " `monarch apply module.attribute` starts one"
-        )
+        why = f"{saved!r} has ended" if saved else f"there is no {path}"
+        raise job.JobError(f"no job runs here: {why}; `monarch apply module.attribute` starts one")
     return saved

@@ -21,7 +21,7 @@ from ..telemetry.client import QueryEngineClient
 from ..telemetry.result import QueryResult, as_table, missing
 from ..telemetry.run_file import snapshot_source, write_run
 from ..why.run import judged
-from .found import OPTION, found, is_program, reach
+from .found import OPTION, found, reach, split
 from .json_option import JSON, say
 
 app = typer.Typer()
@@ -56,9 +56,6 @@ def query(
     output: Annotated[_Format, typer.Option("--format", help="How to print rows.")] = _Format.table,
     timeout: Annotated[str, typer.Option(help="Time for all of it: 500ms, 10s, 2m.")] = "10s",
     option: OPTION = None,
-    run: Annotated[
-        Path | None, typer.Option("--run", help="Ask the file of a run, not a running program.")
-    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
     """Ask a running program in SQL: its actors, processes, hosts, messages, waits, logs.
@@ -68,12 +65,10 @@ def query(
     Hosts and processes that did not answer are named on stderr.
     """
     try:
-        program, sql = _told(words or [])
-        text = _statement(sql, file)
+        program, rest = split(words)
+        text = _statement(rest, file)
         seconds = duration(timeout)
-        if run is not None and (program or option):
-            raise ValueError("give either --program or --run")
-        what = run or found(program, option)
+        what = found(program, option)
         with nullcontext(what) if isinstance(what, Path) else connect(what) as source:
             answer = QueryEngineClient(source).query(text, seconds)
     except TimeoutError as error:
@@ -98,8 +93,8 @@ def snapshot(
     """
     seconds = duration(timeout)
     with reach(program) as connection:
-        about = {"program": str(connection.program), "reason": "monarch snapshot"}
-        written = write_run(output, snapshot_source(connection), about, seconds, judged(connection))
+        about = {**judged(connection), "reason": "monarch snapshot"}
+        written = write_run(output, snapshot_source(connection), about, seconds)
     for line in missing(written.silent, written.left_out):
         typer.echo(line, err=True)
     say(
@@ -109,16 +104,10 @@ def snapshot(
     )
 
 
-def _told(words: list[str]) -> tuple[str | None, str | None]:
-    """The program and the statement, each None where it is not given."""
-    if len(words) > 2:
-        raise ValueError(f"query takes a program and one statement, in quotes; got {len(words)}")
-    if len(words) == 1:
-        return (words[0], None) if is_program(words[0]) else (None, words[0])
-    return (words[0], words[1]) if words else (None, None)
-
-
-def _statement(sql: str | None, file: Path | None) -> str:
+def _statement(words: list[str], file: Path | None) -> str:
+    if len(words) > 1:
+        raise ValueError(f"give a program and one statement, in quotes: {words[0]!r} is neither")
+    sql = words[0] if words else None
     if sql is not None and file is not None:
         raise ValueError("give either SQL or --file")
     if file is not None:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from ..programs import Program, connect
+from ..programs import connect
 from ..why import report
 from ..why.gather import of_program
 from ..why.run import of_run
@@ -39,10 +39,6 @@ def why(
     seconds: Annotated[
         float, typer.Option(help="Between two looks, which tell what hangs from what is slow.")
     ] = 1.0,
-    run: Annotated[
-        Path | None,
-        typer.Option("--run", help="Look at the file of a run, not at a running program."),
-    ] = None,
     as_json: JSON = False,
 ) -> None:
     """Say in one sentence why a program does not go on, or that it does.
@@ -51,12 +47,7 @@ def why(
     and hosts. Those who hold up the others are marked with >. Exit status 0 if it is fine, 3 if it
     is slow, 4 if it is stuck, 5 if it goes on without ranks that have failed.
     """
-    if run is not None:
-        if program or option:
-            raise ValueError("give either --run or a program")
-        what: Program | Path = run
-    else:
-        what = found(program, option)
+    what = found(program, option)
     if isinstance(what, Path):
         verdict = of_run(what)
     else:

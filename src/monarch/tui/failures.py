@@ -71,10 +71,8 @@ class Failures(Folded):
 
 def _head(failure: Mapping[str, Any]) -> Row:
     at = failure["occurred_us"]
-    when = ""
-    if at:
-        ago = duration(max(0.0, time.time() - at / 1e6))
-        when = f"{datetime.fromtimestamp(at / 1e6):%H:%M:%S} {said('{time} ago', time=ago)} "
+    ago = said("{time} ago", time=duration(max(0.0, time.time() - (at or 0) / 1e6)))
+    when = f"{datetime.fromtimestamp(at / 1e6):%H:%M:%S} {ago} " if at else ""
     message = failure["message"].partition("\n")[0]
     return [
         (when, "dim"),

@@ -14,9 +14,8 @@ from .sources import NowSource
 from .text import Row, duration, looking, size, wrapped
 from .words import said
 
-STATUS = {
-    "fine": "bold green", "slow": "bold yellow", "degraded": "bold yellow", "stuck": "bold red",
-}  # fmt: skip
+_LATE = "bold yellow"
+STATUS = {"fine": "bold green", "slow": _LATE, "degraded": _LATE, "stuck": "bold red"}
 _RAMP = [f"{text} on {color}" for color, text in (
     ("blue", "white"), ("cyan", "black"), ("green", "black"), ("yellow", "black"), ("magenta", "white"), ("red", "white"),
 )]  # fmt: skip

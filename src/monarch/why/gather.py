@@ -74,12 +74,11 @@ def _look_twice(
     second = gather(hub, answer, wanted, 2 * _LIMIT).get() if answer else Stacks([], {})
     first, second = told_apart(first, Stacks(second.procs, {**first.silent, **second.silent}))
     found = paces.get() if paces is not None else {}
-    marked = {
-        process: between + min(marks) / 1e6
-        for process, each in found.items()
-        if (marks := [pace.ago for pace in each if not pace.endpoint])
-    }
-    return judge(first, second, between, stragglers(second.procs, found), marked)
+    marks = ((each, pace) for each in found for pace in found[each] if not pace.endpoint)
+    stepped = {each: between + pace.ago / 1e6 for each, pace in marks}
+    late = stragglers(second.procs, found)
+    second.procs = tuple(each._replace(stepped=stepped.get(each.address)) for each in second.procs)
+    return judge(first, second, between, late)
 
 
 def _paces(hub: Hub, procs: Sequence[ProcAddress]) -> Future[Mapping[ProcAddress, list[Pace]]]:

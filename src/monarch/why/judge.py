@@ -18,11 +18,9 @@ stands still, it is stuck, though nobody waits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
-from .._core.plane import ProcAddress
 from .._words import NO_REPLICA
 from ..stacks.model import CLIENT, ProcStacks, ThreadStack
 from ..stacks.report import Stacks
@@ -56,13 +54,7 @@ _TRANSFERS = 0.01
 _TROUBLE = {FROZEN, MUTE, SILENT}  # also where nobody waits for it
 
 
-def judge(
-    first: Stacks,
-    second: Stacks,
-    seconds: float,
-    late: Sequence[Straggler] = (),
-    marked: Mapping[ProcAddress, float] = MappingProxyType({}),
-) -> Verdict:
+def judge(first: Stacks, second: Stacks, seconds: float, late: Sequence[Straggler] = ()) -> Verdict:
     """Compare two looks.
 
     Args:
@@ -71,12 +63,8 @@ def judge(
         seconds: Between them.
         late: Ranks whose steps take longer than those of the others, the slowest first: what goes
             on is slow then.
-        marked: Seconds since each process that marks its steps has done so: no rank has stood for
-            longer, though its caller may have waited for hours.
     """
-    case = _Case(first, second, seconds)
-    case.marked = marked
-    verdict = case.verdict()
+    verdict = _Case(first, second, seconds).verdict()
     if late and verdict.status in (FINE, DEGRADED):
         more = f"; and {len(late) - 1} more" if len(late) > 1 else ""
         return replace(
@@ -87,7 +75,6 @@ def judge(
 
 class _Case:
     def __init__(self, first: Stacks, second: Stacks, seconds: float) -> None:
-        self.marked: Mapping[ProcAddress, float] = {}
         self._first = first
         self._second = second
         self._seconds = seconds
@@ -262,18 +249,19 @@ class _Case:
         )  # fmt: skip
 
     def _date(self, blamed: Sequence[int], waiting: set[int]) -> None:
-        """Note how long those who are to blame have stood: since the first has waited for them."""
+        """Note how long those who are to blame have stood: since the first has waited for them.
+
+        No longer than since the last step that they have marked: their caller may wait all day.
+        """
         ages: dict[int, float] = {}
         for number in waiting:
             for each in self._reached(number):
                 ages[each] = max(ages.get(each, 0.0), self._nodes[number].seconds or 0.0)
         for number in blamed:
             node = self._nodes[number]
-            known = [age for age in (node.seconds, ages.get(number)) if age]
-            address = node.proc.address
-            if address in self.marked:
-                known = [min([*known, self.marked[address]])]
-            node.seconds = max(known, default=None)
+            waited = max(node.seconds or 0.0, ages.get(number, 0.0)) or None
+            known = [age for age in (waited, node.proc.stepped) if age is not None]
+            node.seconds = min(known, default=None)
 
     def _reached(self, number: int) -> list[int]:
         """The nodes that a node waits for."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,14 +130,14 @@ class Verdict:
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> Verdict:
         """Return the verdict of which `to_json` has told."""
-        special = {
-            "classes": map(_standing, told["classes"]),
-            "waits": ((each["waits"], each["for"]) for each in told["waits"]),
-            "circles": map(tuple, told["circles"]),
-            "stragglers": (Straggler(**each) for each in told["stragglers"]),
-        }
-        plain = {name: tuple(of) if isinstance(of, list) else of for name, of in told.items()}
-        return cls(**{**plain, **{name: tuple(found) for name, found in special.items()}})
+        made: dict[str, Callable[[Any], Any]] = {
+            "classes": _standing, "waits": lambda wait: tuple(wait.values()), "circles": tuple,
+            "stragglers": lambda late: Straggler(**late),
+        }  # fmt: skip
+        return cls(**{
+            name: tuple(map(made.get(name, str), of)) if isinstance(of, list) else of
+            for name, of in told.items()
+        })  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
         """Return it as what `json` takes."""

@@ -20,9 +20,10 @@ _SECONDS = 60.0
 _BRIEFLY = 0.25  # seconds between two looks: the program may be about to end
 
 
-def judged(connection: Connection, seconds: float = 1.0) -> str:
-    """Return the verdict on a running program, for its file; see `why`."""
-    return json.dumps(of_program(connection, seconds).to_json())
+def judged(connection: Connection, seconds: float = 1.0) -> dict[str, str]:
+    """Return what the file of a running program says of it, with the verdict; see `why`."""
+    verdict = json.dumps(of_program(connection, seconds).to_json())
+    return {"program": str(connection.program), "verdict": verdict}
 
 
 def judged_here() -> str:
@@ -41,12 +42,11 @@ def of_run(path: str | os.PathLike[str]) -> Verdict:
         ImportError: duckdb or arro3 is not installed.
     """
     client = QueryEngineClient(os.fspath(path))
-    rows = client.query("SELECT kind, name, value FROM run", _SECONDS).rows
-    about = {row["name"]: row["value"] for row in rows if row["kind"] == "about"}
-    kept = [row["value"] for row in rows if row["kind"] == "verdict"]
-    if not kept:
+    rows = client.query("SELECT name, value FROM run WHERE kind = 'about'", _SECONDS).rows
+    about = {row["name"]: row["value"] for row in rows}
+    if "verdict" not in about:
         raise QueryError(f"{os.fspath(path)} was written by an older pymonarch, without a verdict")
-    verdict = Verdict.from_json(json.loads(kept[0]))
+    verdict = Verdict.from_json(json.loads(about["verdict"]))
     sentence, status = verdict.sentence, verdict.status
     if about["reason"] == UNHANDLED:
         sentence, status = f"Ended by {UNHANDLED}. {sentence}", STUCK

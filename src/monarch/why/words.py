@@ -29,11 +29,7 @@ class Trouble:
         self.procs = second.procs
         ended = [proc for proc in second.procs if proc.note.startswith(HAS_ENDED)]
         self.failures = tuple(f"{rank(proc)} {_end(proc)}" for proc in ended)
-        alive = {
-            (mesh_of(proc), proc.rank)
-            for proc in second.procs
-            if not proc.note.startswith(HAS_ENDED)
-        }
+        alive = {(mesh_of(proc), proc.rank) for proc in second.procs if proc not in ended}
         self.lost = [proc for proc in ended if (mesh_of(proc), proc.rank) not in alive]
         self.full = tuple(
             f"{box.actor}[{proc.rank}]: {box.queued:,} messages wait, {_processes(len(box.held))}"

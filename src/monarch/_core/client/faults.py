@@ -337,13 +337,13 @@ def _report(same: Sequence[MeshFailure]) -> str:
 
 def _of_hosts(failures: Sequence[MeshFailure], text: str) -> str:
     """Return the report with the reasons for which hosts have ended, by who has started them."""
-    if all(failure.event.cause != HOST for failure in failures):
-        return text
-    told = "; ".join(filter(None, (ask() for ask in why_hosts_end)))
-    if not told:
-        return text
-    text, count = re.subn(rf"process \d+, {WORKER_ENDED}", lambda _: told, text)
-    return text if count else f"{told}\n{text}"
+    asked = why_hosts_end if any(each.event.cause == HOST for each in failures) else ()
+    for ask in asked:
+        with suppress(Exception):  # the failure is told all the same
+            if told := ask():
+                known = re.sub(rf"process \d+, {WORKER_ENDED}", told.replace("\\", "/"), text)
+                text = known if known != text else f"{told}\n{text}"
+    return text
 
 
 def _write(text: str) -> None:
