@@ -418,6 +418,19 @@ class SlurmJob(WorkersJob):
             raise
         return status.lives and not self._parts()[0].has_ended(status)
 
+    def _pending(self) -> str:
+        asked = ((part.job, ask(part.job)) for part in self._parts())
+        late = (f"Slurm job {job}: {it.describe()}" for job, it in asked if it.state in PENDING)
+        return "; ".join(late)
+
+    def _why_ended(self) -> str:
+        asked = [(part.job, ask(part.job)) for part in self._parts()]
+        return "; ".join(
+            f"Slurm {'requeued' if it.state in PENDING else 'ended'} job {job}: {it.describe()}"
+            for job, it in asked
+            if it.state != "RUNNING"
+        )
+
     def _rebind_connection_inputs(self, spec: JobTrait) -> None:
         self._on_warning = getattr(spec, "_on_warning", None)
 
