@@ -874,6 +874,8 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_torch_stores.py::test_a_world_of_an_elastic_group_opens_no_store",
                 "tests/faults/test_torch_stores.py::test_another_user_does_not_reach_the_file_in_which_ranks_of_one_host_meet",
                 "tests/faults/test_torch_stores.py::test_a_script_on_one_host_meets_on_the_loopback_interface_alone",
+                "tests/faults/test_torch_stores.py::test_a_script_of_several_hosts_meets_over_the_links_of_the_program",
+                "tests/faults/test_torch_stores.py::test_ranks_meet_by_init_process_group_and_open_no_store",
             ),
             "the network: to use up memory, descriptors or the log by knocking": (
                 "tests/faults/test_trust.py::test_two_thousand_who_say_nothing_keep_nobody_out",
