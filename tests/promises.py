@@ -838,7 +838,15 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_foreign_folders.py::test_a_folder_that_is_moved_while_it_is_open_is_still_the_one_written",
                 "tests/faults/test_foreign_folders.py::test_a_token_that_another_user_has_put_there_is_not_used",
                 "tests/faults/test_foreign_folders.py::test_a_program_that_fails_in_a_shared_folder_loses_nothing",
+                "tests/faults/test_foreign_marks.py::test_a_worker_without_an_owner_removes_no_folder_of_others",
                 "tests/api/test_files.py::test_files_are_reached_by_their_paths_only_where_there_is_a_reason",
+            ),
+            "other users of the machine: to have a program show files of ours as the output": (
+                "tests/faults/test_foreign_marks.py::test_output_is_not_read_through_a_link",
+                "tests/faults/test_foreign_marks.py::test_a_folder_of_ranks_that_is_a_link_is_not_read",
+                "tests/faults/test_foreign_marks.py::test_a_mark_is_made_through_no_link",
+                "tests/faults/test_foreign_marks.py::test_a_warning_of_another_users_is_none",
+                "tests/pure/test_slurm_commands.py::test_slurm_gets_the_text_of_a_script_and_no_path",
             ),
             "other users of the machine: to lead the caches of `sync` and of environments": (
                 "tests/faults/test_foreign_folders.py::test_caches_among_temporary_files_are_not_where_another_user_leads",
@@ -976,6 +984,9 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "`MONARCH_DEBUG_SERVER_PORT`: to say the token": (
                 "tests/procs/test_ports_and_pages.py::test_a_page_gets_no_prompt_of_the_debugger",
                 "tests/browser/test_pages_at_ports.py::test_a_page_says_the_token_of_the_debugger_too_late",
+            ),
+            "the store of a script of `monarch run`: to set a key": (
+                "tests/faults/test_torch_stores.py::test_what_a_page_says_to_the_store_of_a_script_sets_no_key",
             ),
             "the port of a host: to say in its body": (
                 "tests/browser/test_pages_at_ports.py::test_a_page_gets_nothing_through_the_gateway_of_a_host",
