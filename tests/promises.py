@@ -846,6 +846,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_foreign_marks.py::test_a_folder_of_ranks_that_is_a_link_is_not_read",
                 "tests/faults/test_foreign_marks.py::test_a_mark_is_made_through_no_link",
                 "tests/faults/test_foreign_marks.py::test_a_warning_of_another_users_is_none",
+                "tests/faults/test_foreign_marks.py::test_a_profile_whose_name_was_guessed_overwrites_nothing",
                 "tests/pure/test_slurm_commands.py::test_slurm_gets_the_text_of_a_script_and_no_path",
             ),
             "other users of the machine: to lead the caches of `sync` and of environments": (

@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -23,6 +25,7 @@ from monarch.job.slurm_watch import WarningWatch
 from monarch.job.worker_spec import KILLED, WorkerSpec
 from monarch.logs.line import LogLine
 from monarch.logs.reader import MergedLines
+from monarch.telemetry import profile
 
 pytestmark = needs_another_user
 
@@ -159,3 +162,16 @@ def test_a_warning_of_another_users_is_none(shared: Path) -> None:
     folder.parent.chmod(0o700)
     with pytest.raises(_ours.NotOurs):
         watch._warnings()
+
+
+def test_a_profile_whose_name_was_guessed_overwrites_nothing(
+    secret: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "monarch-20300101-000000.pftrace"
+    monkeypatch.setattr(profile.time, "strftime", lambda pattern: name)
+    plant((Path(name).absolute(), str(secret)))
+    made: Any = object.__new__(profile.Profile)
+    made._end, made.timeline = 1, SimpleNamespace(content=b"a profile")
+    written = made.export_perfetto_trace()
+    assert secret.read_text() == MINE
+    assert written.read_bytes() == b"a profile" and not written.is_symlink()
