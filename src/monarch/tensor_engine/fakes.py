@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 
-from . import without_dynamo
+from . import settings, without_dynamo
 
 _lock = threading.RLock()  # fakes are not made for several threads
 _metas: weakref.WeakValueDictionary[tuple[Any, ...], Meta] = weakref.WeakValueDictionary()
@@ -55,6 +55,8 @@ class Meta:
         self.offset = offset
         self.dtype = dtype
         self.device = device
+        if device.type != "cpu":
+            settings.read_all()
 
     @property
     def geometry(self) -> tuple[tuple[int, ...], tuple[int, ...], int]:

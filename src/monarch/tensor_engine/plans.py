@@ -17,7 +17,7 @@ from torch._library.custom_ops import OPDEFS
 
 from . import fakes
 from .fakes import Meta
-from .instructions import Input, Number, leaves
+from .instructions import Input, Layout, Number, leaves
 
 NUMBERS = frozenset((int, float, complex))
 """The types of numbers of which the type alone may matter."""
@@ -186,6 +186,18 @@ class Plan:
             known and (bool(writes) or self.only is not None) and all(map(_is_scalar, metas))
         )
         self.template = -1
+
+    @property
+    def layouts(self) -> tuple[Layout | None, ...]:
+        """How the ranks lay out each leaf of the result; None for what is not new memory."""
+        return tuple(
+            [
+                Layout(*leaf.geometry, leaf.meta.dtype)
+                if isinstance(leaf, Output) and leaf.shares is None
+                else None
+                for leaf in leaves(self.result)
+            ]
+        )
 
     def ids(self, new: Sequence[int]) -> Any:
         """The outputs of an instruction.

@@ -151,13 +151,13 @@ class Runner(StreamState):
             MOVERS[name](self, site, *args)
         elif what == REPLAY:
             _, _, number, formals, results = instruction
-            self.shared.programs[number](self, formals, results)
+            self.shared.programs[number].run(self, formals, results)
         elif what == PROGRAM:
             _, number, program = instruction
             if program is None:
                 self.shared.programs.pop(number, None)
             else:
-                self.shared.programs[number] = Compiled(program, self.shared.templates).run
+                self.shared.programs[number] = Compiled(program, self.shared.templates)
         elif what == DEFINE:
             self.shared.define(*instruction[1:])
         elif what == FORGET:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import torch
 from torch.autograd.grad_mode import set_multithreading_enabled
 
-from . import call_sites, fakes, generators, operand_checks, references
+from . import call_sites, fakes, generators, operand_checks, references, settings
 from .engine import holder, holders
 from .fakes import Meta
 from .instructions import CONSTANT, SMALL
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .engine import Ranks
     from .rank_mesh import RankMesh
 
-_get_default_dtype = torch.get_default_dtype
+_current_settings = settings.current
 _AS_STRIDED = torch.ops.aten.as_strided.default
 _LOCAL_SCALAR = torch.ops.aten._local_scalar_dense.default
 _LIFTS = ("aten::lift_fresh", "aten::lift_fresh_copy", "aten::lift")
@@ -206,7 +206,7 @@ def dispatch(
         # a view has the version of what it is a view of; inference tensors have none
         with torch.inference_mode(False):
             return dispatch(func, args, kwargs, active_mesh)
-    key: list[Any] = [op, _get_default_dtype()]
+    key: list[Any] = [op, _current_settings()]
     values: list[Value] = []
     numbers: list[Any] = []
     strangers = 0
@@ -413,7 +413,7 @@ def _new_plan(engine: Any, op: Operator, args: Any, kwargs: Any, values: list[Va
     plan = make_plan(op, args, kwargs, [value.meta for value in values], _place)
     if not plan.constant:
         template = template_arguments(op, args, kwargs, _place, bool(values))
-        engine.define(plan, op.path, *template)
+        engine.define(plan, op.path, *template, settings.current())
     return plan
 
 

@@ -145,6 +145,7 @@ class Worker(Actor):
         for instruction in batch:
             if instruction[0] == SPREAD:
                 self._spread = True
+                self._shared.spread()
                 self._main.start_thread(self._failed)
             elif instruction[0] == END:
                 self._end(instruction[1])
