@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
+    UnsupportedOperatorException,
 )
 
 from . import settings, without_dynamo
@@ -81,7 +82,10 @@ class Meta:
 def meta_of(tensor: torch.Tensor) -> Meta:
     """Raises NotImplementedError: it is not strided."""
     if tensor.layout is not torch.strided:
-        raise NotImplementedError(f"distributed tensors are strided, this would be {tensor.layout}")
+        raise NotImplementedError(
+            f"distributed tensors are strided, this would be {tensor.layout}. Use dense ones, or make"
+            " and use it in one remote function: @remote(propagate=...)"
+        )
     return interned(
         (tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device)
     )
@@ -138,6 +142,11 @@ def faking() -> Iterator[None]:
             raise ValueNotHereError(error.func) from None
         except DynamicOutputShapeException as error:
             raise ShapeNotHereError(error.func) from None
+        except UnsupportedOperatorException as error:
+            raise NotImplementedError(
+                f"{error.func}: what it makes can't be known here, as torch has no form of it for"
+                " fake tensors. Call it in a remote function: @remote(propagate=...)"
+            ) from None
         finally:
             _faking.on = False
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import torch
 from torch.autograd.grad_mode import set_multithreading_enabled
+from torch.utils import _pytree as pytree
 
 from . import call_sites, fakes, generators, operand_checks, references, settings
 from .engine import holder, holders
@@ -41,7 +42,7 @@ _REINTERPRETS = frozenset((
 # what printing, numpy, reading values and unpickling do
 _PASSED_ON = (  # whole ones, too, as they come in inference mode
     "aten::_local_scalar_dense", "aten::detach", "aten::is_nonzero", "aten::item",
-    "aten::resolve_conj", "aten::resolve_neg", "aten::set_",
+    "aten::resolve_conj", "aten::resolve_neg", "aten::set_", "prim::device", "prim::layout",
 )  # fmt: skip
 
 
@@ -424,7 +425,9 @@ def _local(op: Operator, func: Any, args: Any, kwargs: Any, active_mesh: RankMes
     """An operation on local tensors alone, which is a mistake, but for a few."""
     if active_mesh is not None and op.name in _LIFTS:
         return _constant(active_mesh, args[0])
-    if op.name in _PASSED_ON:
+    if op.name in _PASSED_ON or any(
+        isinstance(leaf, fakes.FakeTensor) for leaf in pytree.tree_leaves((args, kwargs))
+    ):  # fakes are the program's own: torch.export traces with them
         return func(*args, **kwargs)
     raise operand_checks.error(op.path, args, kwargs)
 
