@@ -16,7 +16,7 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch._ops import HigherOrderOperator
 
-from . import fakes
+from . import devices, fakes
 from .fakes import Meta
 from .instructions import Input, Layout, Number, leaves
 
@@ -327,6 +327,8 @@ def template_arguments(
     def given(key: Any, arg: Any) -> Any:
         if isinstance(arg, torch.Generator):
             return Number(-1)  # comes after the numbers
+        if isinstance(arg, torch.device):
+            return devices.of_rank(arg)
         if key in free:
             return number(arg)
         return list(map(number, arg)) if key in free_lists and type(arg) is list else arg

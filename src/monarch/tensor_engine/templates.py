@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
+from . import devices
 from .instructions import Input, Layout, Number, leaves
 from .settings import Settings, scope
 
@@ -52,6 +53,9 @@ class Template:
     ) -> None:
         self.path = path
         self.seen = not any(layouts)
+        given = (*args, *kwargs.values())
+        if any(isinstance(arg, torch.device) and arg.type != "cpu" for arg in given):
+            function = devices.around(function)
         self._operation = function
         self._layouts = layouts
         self.function = function if self.seen else self._run_first
