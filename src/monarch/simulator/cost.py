@@ -20,6 +20,7 @@ from monarch.tensor_engine.fakes import Meta
 from monarch.tensor_engine.functions import find
 from monarch.tensor_engine.instructions import Input, Number
 from monarch.tensor_engine.plans import operator
+from monarch.tensor_engine.settings import Settings, scope
 
 from .machine import Machine
 
@@ -93,12 +94,16 @@ class OperationTemplate(NamedTuple):
         args: With `Input` and `Number` in the places.
         kwargs: The same.
         writes: Positions of the inputs that it writes to.
+        settings: Flags of torch as they were when it was issued.
+        layouts: Of its results.
     """
 
     path: str
     args: Any
     kwargs: Any
     writes: tuple[int, ...]
+    settings: Settings = ()
+    layouts: tuple[Any, ...] = ()
 
     @property
     def name(self) -> str:
@@ -144,7 +149,7 @@ def effect_of(template: OperationTemplate, metas: Sequence[Meta], numbers: Seque
             place(template.args),
             {name: place(arg) for name, arg in template.kwargs.items()},
         )
-        result = func(*placed, **named)
+        result = scope.around(func, template.settings, shared=True)(*placed, **named)
         leaves = _leaves(result)
         results = tuple(_result(leaf, inputs, before) for leaf in leaves)
         changed = tuple(

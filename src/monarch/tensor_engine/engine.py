@@ -169,7 +169,9 @@ class Engine:
             else self.every_stream
         )
 
-    def define(self, plan: Plan, path: str, args: Any, kwargs: Any) -> None:
+    def define(
+        self, plan: Plan, path: str, args: Any, kwargs: Any, settings: tuple[Any, ...]
+    ) -> None:
         """Give a plan its number on all workers.
 
         Raises:
@@ -181,7 +183,11 @@ class Engine:
             plan.template = next(self._templates)
             self.described[plan.template] = KnownTemplate(path, args, kwargs, plan.writes)
             self._append(
-                self.every_stream, (DEFINE, plan.template, path, args, kwargs, plan.writes)
+                self.every_stream,
+                (
+                    *(DEFINE, plan.template, path, args, kwargs, plan.writes),
+                    *(settings, plan.layouts),
+                ),
             )
             if len(self.plans) >= _PLANS and not holders:  # what is held back may be of any age
                 self.plans.clear()

@@ -10,7 +10,8 @@ first        the rest                                  means
 ===========  ========================================  ==============================================================
 >= 0         site, inputs, outputs, numbers            run that template
 FREE         ids                                       forget these values
-DEFINE       template, function, args, kwargs, writes  define a template
+DEFINE       template, function, args, kwargs,         define a template: see `settings`
+             writes, settings, layouts                 and `Layout`
 FORGET       template                                  forget all templates with smaller numbers
 PROGRAM      number, `Program` or None                 define a program, or forget it
 END          stream                                    end a stream, when it has done what came before
@@ -74,6 +75,15 @@ class Number(NamedTuple):
     """
 
     position: int
+
+
+class Layout(NamedTuple):
+    """The place of each element of a tensor in its memory, as the program takes it to be."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: Any
 
 
 class Expected(NamedTuple):

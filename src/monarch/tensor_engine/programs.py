@@ -45,6 +45,14 @@ class Compiled:
 
     def __init__(self, program: Program, templates: Mapping[int, Template]) -> None:
         self._program = program
+        numbers = {each[0] for each in program.instructions if each[0] >= 0}
+        self._templates = {number: templates[number] for number in numbers}
+        self.compile()
+
+    def compile(self) -> None:
+        """Make its function, of what the templates are now."""
+        program, templates = self._program, self._templates
+        self._unseen = not all(template.seen for template in templates.values())
         self._names = [
             templates[each[0]].path if each[0] >= 0 else "" for each in program.instructions
         ]
@@ -71,6 +79,8 @@ class Compiled:
         if poison is None:
             try:
                 slots.update(zip(results, self._function(runner, given), strict=True))
+                if self._unseen:
+                    self.compile()
                 return
             except Exception as error:
                 index = self._index_of(error)

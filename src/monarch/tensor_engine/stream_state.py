@@ -11,21 +11,28 @@ import itertools
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils import _pytree as pytree
 
+from .._core.plane import current_hub
 from .functions import find
 from .groups import Communication, Known
-from .instructions import MAIN, Expected, Instruction, Poison
+from .instructions import MAIN, Expected, Instruction, Layout, Poison
+from .settings import Settings
 from .stream_rendezvous import Rendezvous
 from .templates import Template
 
-Replay = Callable[["StreamState", Sequence[int], Sequence[int]], None]
-"""Runs a recorded program on a stream: on the values with some ids, leaving its results under
-others.
-"""
+
+class Replay(Protocol):
+    """What runs a recorded program."""
+
+    def compile(self) -> None:
+        """Make it anew, of what the templates are now."""
+
+    def run(self, runner: StreamState, formals: Sequence[int], results: Sequence[int]) -> None:
+        """Run it on the values with some ids, leaving its results under others."""
 
 
 class Shared:
@@ -44,6 +51,8 @@ class Shared:
 
     def __init__(self, rank: int, uid: str, is_ending: Callable[[], bool] = lambda: False) -> None:
         self.is_ending = is_ending
+        self._in_process = current_hub().in_process
+        self._side_by_side = False
         self.rank = rank
         self.uid = uid
         self.templates: dict[int, Template] = {}
@@ -54,14 +63,33 @@ class Shared:
         self.failures = itertools.count(1)
 
     def define(
-        self, number: int, path: str, args: Any, kwargs: Any, writes: tuple[int, ...]
+        self,
+        number: int,
+        path: str,
+        args: Any,
+        kwargs: Any,
+        writes: tuple[int, ...],
+        settings: Settings,
+        layouts: tuple[Layout | None, ...],
     ) -> None:
         try:
             function = find(path)
         except Exception:
             function = _later(path)  # it may be registered until it is used
         function = getattr(function, "_op", function)  # of an operator: what its `__call__` calls
-        self.templates[number] = Template(path, function, args, kwargs, writes)
+        template = Template(path, function, args, kwargs, writes, settings, layouts)
+        if settings or self._side_by_side or self._in_process:
+            template.keep_settings(self._in_process)
+        self.templates[number] = template
+
+    def spread(self) -> None:
+        """From now on operations run side by side: none may meet the settings of another."""
+        self._side_by_side = True
+        for template in self.templates.values():
+            if not template.settings and not self._in_process:
+                template.keep_settings(shared=False)
+        for program in self.programs.values():
+            program.compile()
 
     def forget(self, template: int) -> None:
         for number in [number for number in list(self.templates) if number < template]:

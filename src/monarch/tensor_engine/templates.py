@@ -8,7 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from .instructions import Input, Number
+import torch
+
+from . import devices
+from .instructions import Input, Layout, Number, leaves
+from .settings import Settings, scope
 
 EXACT = (int, bool, type(None))
 """Types of constants that are written into the text as they are."""
@@ -28,9 +32,14 @@ class Template:
 
     Attributes:
         path: How the function is called.
+        function: What is called.
         writes: Positions of inputs that it writes to.
+        settings: What holds while it runs.
+        seen: Whether it has run, so that how it lays out its results is known.
         call: The function of the inputs and the numbers.
     """
+
+    call: Callable[[list[Any], tuple[Any, ...]], Any]
 
     def __init__(
         self,
@@ -39,12 +48,59 @@ class Template:
         args: Sequence[Any],
         kwargs: dict[str, Any],
         writes: tuple[int, ...],
+        settings: Settings,
+        layouts: tuple[Layout | None, ...],
     ) -> None:
         self.path = path
-        self.function = function
+        self.seen = not any(layouts)
+        given = (*args, *kwargs.values())
+        if any(isinstance(arg, torch.device) and arg.type != "cpu" for arg in given):
+            function = devices.around(function)
+        self._operation = function
+        self._layouts = layouts
+        self.function = function if self.seen else self._run_first
         self.args = args
         self.kwargs = kwargs
         self.writes = writes
+        self.settings = settings
+        self._compile()
+
+    def keep_settings(self, shared: bool) -> None:
+        """See to it that its settings hold, whatever else this process does.
+
+        Args:
+            shared: Whether the controller is in this process.
+        """
+        self._operation = scope.around(self._operation, self.settings, shared)
+        if self.function not in (self._run_first, self._run_in_line):
+            self.function = self._operation
+        self._compile()
+
+    def _run_first(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it, and find out whether it lays out its results as the program takes them to be.
+
+        That depends on nothing that differs between its calls.
+        """
+        result = self._operation(*args, **kwargs)
+        made = self._in_line(result)
+        as_planned = all(new is old for new, old in zip(leaves(made), leaves(result), strict=True))
+        self.function = self._operation if as_planned else self._run_in_line
+        self.seen = True
+        self._compile()
+        return result if as_planned else made
+
+    def _run_in_line(self, *args: Any, **kwargs: Any) -> Any:
+        return self._in_line(self._operation(*args, **kwargs))
+
+    def _in_line(self, result: Any) -> Any:
+        found = leaves(result)
+        made = [
+            leaf if layout is None else in_line(leaf, layout)
+            for leaf, layout in zip(found, self._layouts, strict=True)
+        ]
+        return made if type(result) in (list, tuple) else made[0]
+
+    def _compile(self) -> None:
         constants: list[Any] = []
 
         def constant(value: Any) -> str:
@@ -58,9 +114,27 @@ class Template:
             lambda position: f"n[{position}]",
             constant,
         )
-        self.call: Callable[[list[Any], tuple[Any, ...]], Any] = eval(
-            f"lambda v, n: {text}", {"f": function, "c": constants}
+        self.call = eval(f"lambda v, n: {text}", {"f": self.function, "c": constants})
+
+
+def in_line(value: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """The same numbers, as the program takes them to be laid out.
+
+    Raises:
+        RuntimeError: They are of another shape or type.
+    """
+    shape, stride, offset, dtype = layout
+    if tuple(value.shape) != shape or value.dtype != dtype:
+        raise RuntimeError(
+            f"the result is a {value.dtype} tensor of shape {tuple(value.shape)} on this rank, and"
+            f" a {dtype} tensor of shape {shape} for the program, which ran it on fake tensors:"
+            " the two forms of this operation differ. Call it in a remote function"
         )
+    if value.stride() == stride and value.storage_offset() == offset:
+        return value
+    reach = offset + 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
+    memory = torch.empty(max(reach, 0), dtype=dtype, device=value.device)
+    return memory.as_strided(shape, stride, offset).copy_(value)
 
 
 def call_text(
