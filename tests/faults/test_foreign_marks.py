@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -64,21 +66,13 @@ def planted(name: str, target: Path, folder: str = ".monarch/job") -> Path:
 
 def drop(folder: Path) -> None:
     """A worker that nobody owns ends, with its folder."""
-    left = os._exit
-    try:
-        os._exit = lambda status: None  # type: ignore[assignment]
+    with patch("os._exit"):
         worker_main._drop(WorkerSpec("m", "0", "ipc://x", farewell=str(folder / "mark")))
-    finally:
-        os._exit = left
 
 
 def warn(folder: Path) -> None:
-    left = os._exit
-    try:
-        os._exit = lambda status: None  # type: ignore[assignment]
+    with patch("os._exit"):
         worker_main._warn(folder / "mark")
-    finally:
-        os._exit = left
 
 
 MARKS: dict[str, Callable[[Path], object]] = {
@@ -168,7 +162,7 @@ def test_a_profile_whose_name_was_guessed_overwrites_nothing(
     secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "monarch-20300101-000000.pftrace"
-    monkeypatch.setattr(profile.time, "strftime", lambda pattern: name)
+    monkeypatch.setattr(time, "strftime", lambda pattern: name)
     plant((Path(name).absolute(), str(secret)))
     made: Any = object.__new__(profile.Profile)
     made._end, made.timeline = 1, SimpleNamespace(content=b"a profile")
