@@ -73,9 +73,7 @@ class _Homes:
     (The base classes of `importlib.abc` cost 8 ms to import.)
     """
 
-    def find_spec(
-        self, name: str, path: Any = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if not name.startswith(_ROOT):
             return None
         home = name.removeprefix(_ROOT)
@@ -121,6 +119,11 @@ class _Homes:
     def is_package(self, name: str) -> bool:
         """A package asks `find_spec` for a name that it lacks, which knows what to say."""
         return not name.endswith(_PROGRAM)
+
+
+def bootstrap_module() -> str:
+    """Return the module by which programs know that a process becomes a proc; an alias."""
+    return f"{_ROOT}_src.actor.{_PROGRAM}"
 
 
 def install() -> None:
