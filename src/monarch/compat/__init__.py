@@ -73,9 +73,7 @@ class _Homes:
     (The base classes of `importlib.abc` cost 8 ms to import.)
     """
 
-    def find_spec(
-        self, name: str, path: Any = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if not name.startswith(_ROOT):
             return None
         home = name.removeprefix(_ROOT)
@@ -125,7 +123,7 @@ class _Homes:
 
 def bootstrap_module() -> str:
     """Return the module by which programs know that a process becomes a proc; an alias."""
-    return f"monarch._src.actor.{_PROGRAM}"
+    return f"{_ROOT}_src.actor.{_PROGRAM}"
 
 
 def install() -> None:

@@ -151,6 +151,7 @@ class SlurmJob(WorkersJob):
         )  # fmt: skip
         for option in (job_name, time_limit, log_dir, account, qos, *self._resources.options(1)):
             quoted(option or "")
+        self._partition = partition  # which programs for 0.7 read
         self._own_resources: dict[str, Resources] = {}
         self._job_start_timeout = job_start_timeout
         self._job_id: str | None = None

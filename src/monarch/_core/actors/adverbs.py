@@ -27,22 +27,8 @@ from .endpoint import ADVERBS, ArgumentCheck, EndpointDefinition
 from .request import Gather, StreamCall, UnaryCall
 
 if TYPE_CHECKING:
-    from typing import Protocol
-
     from .ports import Port
     from .target import Target
-
-    class _TakesPort(Protocol):
-        """An endpoint, or a remote function of the tensor engine."""
-
-        def send(
-            self,
-            args: tuple[Any, ...],
-            kwargs: dict[str, Any],
-            port: Port[Any] | None,
-            selection: str,
-        ) -> None: ...
-
 
 # where a call is made: a tenth of a microsecond, for the warning that nobody has read its error
 _getframe = sys._getframe
@@ -358,7 +344,7 @@ ADVERBS.update(name for name in vars(Endpoint) if name[0] != "_" and name not in
 
 
 def send(
-    endpoint: _TakesPort,
+    endpoint: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any] | None = None,
     port: Port[Any] | None = None,

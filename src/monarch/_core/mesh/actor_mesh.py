@@ -96,22 +96,17 @@ class ActorMesh(_Updatable, Generic[T]):
     _repr_html_ = shown_by("actor_mesh")
 
     def __init__(
-        self,
-        cls: type[T],
-        name: str,
-        uid: int,
-        procs: tuple[ProcAddress, ...],
-        shape: Shape,
-        owned: OwnedActors | None = None,
-        spawned: Future[None] | None = None,
-    ) -> None:
+        self, cls: type[T], name: str, uid: int, procs: tuple[ProcAddress, ...], shape: Shape, owned: OwnedActors | None = None,
+        spawned: Future[None] | None = None, proc_mesh: Any = None,
+    ) -> None:  # fmt: skip
         # `procs` are those of the mesh as it was spawned; `shape` picks from them
         if owned is not None:
             owned.handle = weakref.ref(self)
         target = Target(uid, name, [procs[rank] for rank in shape.ranks()], shape.extent)
         # slicing a mesh is on a hot path: not one by one through __setattr__
         self.__dict__.update(
-            _class=cls, _name=name, _uid=uid, _procs=procs, _shape=shape, _owned=owned, _spawned=spawned, _target=target
+            _class=cls, _name=name, _uid=uid, _procs=procs, _shape=shape, _owned=owned, _spawned=spawned, _target=target,
+            _proc_mesh=proc_mesh,  # of `spawn`; programs for 0.7 ask the handle for it
         )  # fmt: skip
 
     def _new_with_shape(self, shape: Shape) -> ActorMesh[T]:
@@ -122,10 +117,8 @@ class ActorMesh(_Updatable, Generic[T]):
         return self._reference(procs, Shape.from_extent(extent))
 
     def _reference(self, procs: tuple[ProcAddress, ...], shape: Shape) -> ActorMesh[T]:
-        mesh = ActorMesh(self._class, self._name, self._uid, procs, shape, None, self._spawned)
-        if "_proc_mesh" in self.__dict__:
-            mesh._proc_mesh = self._proc_mesh
-        return mesh
+        of = self._class, self._name, self._uid, procs, shape, None, self._spawned, self._proc_mesh
+        return ActorMesh(*of)
 
     def _addresses(self) -> Sequence[ProcAddress]:
         return self._target.procs
@@ -186,7 +179,8 @@ class ActorMesh(_Updatable, Generic[T]):
     def __getattr__(self, name: str) -> Any:
         cls = self._class
         attribute = getattr(cls, name, _MISSING)
-        if name.startswith("__") and not _is_own(name, attribute):
+        shown = EndpointDefinition if _LOOKED_UP.fullmatch(name) else _SHOWN
+        if name.startswith("__") and not isinstance(attribute, shown):
             raise AttributeError(name)
         if attribute is _MISSING:
             raise AttributeError(_unknown(cls, name))
@@ -217,18 +211,11 @@ class ActorMesh(_Updatable, Generic[T]):
 
 
 _MISSING = object()
+_DUNDERS = {name for name in dir(ActorMesh) if name.startswith("__")}
 # looked for on instances by copy, pickle, numpy, torch and inspect, which would take a handle for
 # what its actors are
-_LOOKED_UP = re.compile(
-    "__(copy|deepcopy|(get|set)(new|init)?(args|state)(_ex)?|array.*|wrapped|signature|torch.*)__"
-)
-
-
-def _is_own(name: str, attribute: Any) -> bool:
-    """Tell an endpoint, or a method that may become one, from what Python looks up."""
-    return isinstance(attribute, EndpointDefinition) or (
-        isinstance(attribute, FunctionType) and not _LOOKED_UP.fullmatch(name)
-    )
+_SHOWN: Any = (EndpointDefinition, FunctionType)
+_LOOKED_UP = re.compile("__(copy|deepcopy|(get|set)(new|init)?(args|state)(_ex)?|array.*|wrapped|signature|torch.*)__")  # fmt: skip
 
 
 def _receive(
@@ -312,11 +299,7 @@ def check_names(cls: type) -> None:
     Raises:
         ValueError: A name is an attribute of every mesh.
     """
-    taken = sorted(
-        name
-        for name in describe_class(cls).endpoints
-        if name in RESERVED or (name.startswith("__") and name in dir(ActorMesh))
-    )
+    taken = sorted((RESERVED | _DUNDERS) & describe_class(cls).endpoints.keys())
     if taken:
         raise ValueError(
             f"ActorMesh has an attribute that collides with an endpoint name: {', '.join(taken)}."

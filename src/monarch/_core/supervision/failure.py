@@ -237,10 +237,7 @@ class MeshFailure:
     @property
     def is_injected(self) -> bool:
         """True if it, or what led to it, was asked for: see `monarch.testing.inject`."""
-        event: Failure | None = self.event
-        while event is not None and not any(INJECTED in s for s in (event.reason, *event.output)):
-            event = event.source
-        return event is not None
+        return INJECTED in repr(self.event)  # with its reason, last output, and source
 
     @property
     def exit_code(self) -> int | None:
