@@ -16,13 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import config
-from .._core.plane import (
-    ControlRequest,
-    ControlService,
-    ProcAddress,
-    handles,
-    register,
-)
+from .._core.plane import ControlRequest, ControlService, ProcAddress, handles, register
 from .._namedtuple import NamedTuple
 from .dump import py_spy
 

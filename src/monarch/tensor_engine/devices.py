@@ -37,15 +37,14 @@ def enter() -> None:
     if getattr(_entered, "place", None) == _place or not torch.backends.cuda.is_built():
         return
     if torch.cuda.is_initialized():
-        torch.cuda.set_device(_own())
-        _entered.place = _place
+        _enter(threading.get_ident())
     elif not hasattr(_entered, "waits"):
         _entered.waits = True
-        torch.cuda._lazy_call(partial(_enter_at_start, threading.get_ident()))
+        torch.cuda._lazy_call(partial(_enter, threading.get_ident()))
 
 
-def _enter_at_start(thread: int) -> None:
-    """CUDA is about to be used, by the thread that calls this."""
+def _enter(thread: int) -> None:
+    # at the start of CUDA, by the thread that starts it, which may be another one
     if thread == threading.get_ident():
         torch.cuda.set_device(_own())
         _entered.place = _place

@@ -25,7 +25,7 @@ from .instructions import (
     first_poison,
     leaves,
     uses,
-)
+)  # fmt: skip
 from .stream_state import StreamState
 from .templates import EXACT, Template, call_text
 from .worker_collectives import JOINT
