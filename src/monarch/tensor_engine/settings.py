@@ -45,10 +45,6 @@ FLAGS = {
 """By name; those that only GPUs look at come last."""
 
 
-def _put(put: Callable[..., object], first: list[str], value: Any) -> None:
-    put(*first, *(value if type(value) is tuple else (value,)))
-
-
 def _add(name: str, default: str, getter: str, setter: str, *first: str) -> None:
     """Add a line of the table, if this version of torch has the flag."""
     get, put = (getattr(torch._C, f"_{way}", None) for way in (f"get_{getter}", f"set_{setter}"))
@@ -56,23 +52,18 @@ def _add(name: str, default: str, getter: str, setter: str, *first: str) -> None
         starts: Any = {"True": True, "False": False}.get(default, default)
         if type(get(*first)) is tuple:  # of newer versions: whether to, and whether in parts
             starts = (starts, True)
-        FLAGS[name] = Flag(starts, partial(get, *first), partial(_put, put, first))
+        all_of = lambda value: value if type(value) is tuple else (value,)  # noqa: E731
+        FLAGS[name] = Flag(starts, partial(get, *first), lambda new: put(*first, *all_of(new)))
 
 
-_table = [
-    line.split()
-    for line in Path(__file__).with_suffix(".txt").read_text().splitlines()
-    if not line.startswith("#")
-]
 _is_old = not hasattr(torch._C, "_get_fp32_precision_getter")
-for _who in ("any", *["old"] * _is_old):
-    for _line in _table:
-        if _line[0] == _who:
-            _add(*_line[1:])
-_read = [flag.get for flag in FLAGS.values()]
-for _line in _table:
-    if _line[0] == "gpu":
-        _add(*_line[1:])
+_read: list[Callable[[], Any]] = []
+for _line in Path(__file__).with_suffix(".txt").read_text().splitlines():
+    _who, *_row = _line.split()
+    if _who in ("any", "gpu") or (_who == "old" and _is_old):
+        _add(*_row)
+    if _who != "gpu":
+        _read = [flag.get for flag in FLAGS.values()]
 _last: tuple[list[Any], Settings] = ([], ())  # of one reading, for whatever thread comes next
 
 
