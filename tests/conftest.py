@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ import pytest
 
 from gate import choice, second_try, shuffle
 from helpers.ahead import ran_ahead
+from helpers.processes import heed_signals
 
 __all__ = ["ran_ahead"]  # a fixture
 
@@ -79,11 +79,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A shell that starts the run in the background has it, and every program of a test, ignore
-    # these.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    heed_signals()
     config.addinivalue_line(
         "markers",
         "may_keep(*kinds): this test leaves 'threads' or 'descriptors' on purpose (a controller"
@@ -165,6 +161,7 @@ def _turn(item: pytest.Item) -> int:
     return 2 if _with_torch(item) else 1
 
 
+_TOOLS = ("pytest", "helpers.actors", "helpers.scripts", "helpers.waiting", "helpers.workers")
 _patch = pytest.MonkeyPatch()
 _file: Path | None = None  # of the test that ran last
 _silent = False  # whether the I/O thread of this process has stopped to answer
@@ -174,7 +171,8 @@ _silent = False  # whether the I/O thread of this process has stopped to answer
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Procs start with torch if the client has it, and here it has: all files are imported before
     the first test. Each host would import it, for over a second, also for tests that have nothing
-    to do with it. So the mark `torch` says which do.
+    to do with it. So the mark `torch` says which do. What classes of actors in tests stand beside,
+    each proc would import by itself: over half of all that the tests compute.
     """
     if _silent:  # each test that is left would run into its time limit
         if hasattr(item.config, "workerinput"):
@@ -182,8 +180,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.exit("the I/O thread of this process does not answer", returncode=70)
     _freeze_modules(item.path)
     _patch.undo()
-    if _on_processes(item) and not _with_torch(item):
-        _patch.setattr("monarch._core.mesh.launch._preload", _preload_without_torch)
+    if _on_processes(item):
+        from monarch._core.mesh import launch
+
+        usual, with_torch = launch._preload, _with_torch(item)
+        tools = _TOOLS if with_torch else (*_TOOLS, "helpers.without_torch")
+        _patch.setattr(
+            launch,
+            "_preload",
+            lambda: (*(name for name in usual() if with_torch or name != "torch"), *tools),
+        )
 
 
 def _freeze_modules(path: Path) -> None:
@@ -199,12 +205,6 @@ def _freeze_modules(path: Path) -> None:
 
 def _with_torch(item: pytest.Item) -> bool:
     return item.get_closest_marker("torch") is not None
-
-
-def _preload_without_torch() -> tuple[str, ...]:
-    from monarch import config
-
-    return ("monarch.actor", *config.value("preload"), "helpers.without_torch")
 
 
 @pytest.hookimpl(wrapper=True)

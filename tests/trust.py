@@ -1,8 +1,10 @@
 """How far the tests can be trusted: `python -m tests.trust --runs 20 --load 8`.
 
 Repeats the tests of README's command, while `--load` processes compute and a program of `gate.strangers`
-makes and drops segments, semaphores, folders and processes. Prints what failed, what was flaky, how
-often, and how long each run took. What follows ``--`` goes to pytest.
+makes and drops segments, semaphores, folders and processes. With `--at-once 3` three runs go on side
+by side: the workers of the others are part of each one's load then, and fewer processes only compute.
+Prints what failed, what was flaky, how often, and how long each run took. What follows ``--`` goes to
+pytest.
 """
 
 from __future__ import annotations
@@ -14,18 +16,21 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))  # as pytest has it
 
+WORKERS = 3  # of pytest in each run, as README has it
+
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", re.MULTILINE)
 _SECOND_TRY = re.compile(r"second try, alone: (.+) passed")
 
 
 @contextmanager
-def loaded(count: int) -> Iterator[None]:
+def loaded(count: int, strange: bool) -> Iterator[None]:
     """`count` processes that compute, and one that makes what a leak check might take for a test's."""
     from gate.strangers import stranger
 
@@ -34,13 +39,14 @@ def loaded(count: int) -> Iterator[None]:
             computing = subprocess.Popen([sys.executable, "-c", "while True: pass"])
             stack.callback(computing.wait)
             stack.callback(computing.kill)
-        if count:
+        if strange:
             stack.enter_context(stranger())
         yield
 
 
-def one_run(options: list[str]) -> tuple[int, str]:
-    """Runs pytest once; its exit status, and all that it has said."""
+def one_run(options: list[str]) -> tuple[int, float, str]:
+    """Runs pytest once; its exit status, how many seconds it took, and all that it has said."""
+    begun = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options],
         cwd=ROOT,
@@ -50,31 +56,37 @@ def one_run(options: list[str]) -> tuple[int, str]:
         errors="replace",
         check=False,
     )
-    return done.returncode, done.stdout
+    return done.returncode, time.monotonic() - begun, done.stdout
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.trust", description=__doc__)
     parser.add_argument("--runs", type=int, default=20, help="default: 20")
-    parser.add_argument("--load", type=int, default=8, help="processes that compute; default: 8")
+    parser.add_argument("--load", type=int, default=8, help="beside each run; default: 8")
+    parser.add_argument("--at-once", type=int, default=1, help="runs side by side; default: 1")
     parser.add_argument(
-        "options", nargs="*", help="for pytest, behind --; default: -n 3 --dist loadfile"
+        "options", nargs="*", help=f"for pytest, behind --; default: -n {WORKERS} --dist loadfile"
     )
     given = parser.parse_args(argv)
+    options = given.options or ["-n", str(WORKERS), "--dist", "loadfile"]
     green = 0
     times: list[float] = []
     failed: Counter[str] = Counter()
     flaky: Counter[str] = Counter()
-    with loaded(given.load):
-        for number in range(1, given.runs + 1):
-            begun = time.monotonic()
-            status, said = one_run(given.options or ["-n", "3", "--dist", "loadfile"])
-            times.append(time.monotonic() - begun)
+    computing = max(given.load - WORKERS * (given.at_once - 1), 0)
+    with (
+        loaded(computing, strange=given.load > 0),
+        ThreadPoolExecutor(given.at_once) as side_by_side,
+    ):
+        runs = [side_by_side.submit(one_run, options) for _ in range(given.runs)]
+        for number, run in enumerate(as_completed(runs), 1):
+            status, took, said = run.result()
+            times.append(took)
             green += status == 0
             failed.update(_FAILED.findall(said))
             flaky.update(_SECOND_TRY.findall(said))
             last = said.rstrip().rpartition("\n")[2].strip("= ")
-            print(f"run {number}: status {status}, {times[-1]:.0f} s: {last}", flush=True)
+            print(f"run {number}: status {status}, {took:.0f} s: {last}", flush=True)
             if status:
                 print(said[-20_000:], flush=True)
     print(

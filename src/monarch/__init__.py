@@ -16,7 +16,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import _compat, _public
+from . import _compat, _guests, _public
 from ._public import RELEASE
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ _WITH_TORCH = _TENSOR_ENGINE | _MODULES_WITH_TORCH | {"Simulator", "set_meta", "
 _TO_COME = frozenset({"Module"})
 
 _compat.install()
+_guests.install()
 
 
 class _NotYet(AttributeError, NotImplementedError):

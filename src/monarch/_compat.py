@@ -168,6 +168,11 @@ class _AliasFinder:
         return name in PACKAGES
 
 
+def bootstrap_module() -> str:
+    """Return the module by which programs know that a process becomes a proc; an alias."""
+    return "monarch._src.actor.bootstrap_main"
+
+
 def install() -> None:
     """Make the aliases importable."""
     if not any(isinstance(finder, _AliasFinder) for finder in sys.meta_path):

@@ -25,7 +25,6 @@ from ._core.plane import (
     handles,
     random_uid,
     read_answer,
-    register,
 )
 from ._namedtuple import NamedTuple
 from .errors import SupervisionError
@@ -93,4 +92,4 @@ def _ask(service: ControlService, request: ControlRequest, record: AskStore) -> 
         request.fail(error)
 
 
-register(_ask)
+HANDLERS = (_ask,)

@@ -35,7 +35,7 @@ REASONS = {
     "it is `_ours`": ["_ours.py"],
     "it reads what the kernel shows": [
         "_guards/surroundings.py", "_oom_killer.py", "_title.py", "mounts/table.py", "rdma/paths/process_vm.py",
-        "stacks/dump.py", "telemetry/gpus.py", "telemetry/hosts.py", "_core/net/descriptors.py",
+        "stacks/dump.py", "telemetry/gpus.py", "telemetry/hosts.py", "_descriptors.py",
         "job/processes.py", "rdma/availability.py",
     ],
     "it reads files of the package": [

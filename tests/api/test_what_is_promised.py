@@ -177,7 +177,7 @@ def exists(test: str) -> bool:
         return bool(functions_of(file))
     # what parameters are called stands there as well, or in helpers, if not always in one piece
     words = set(re.findall(r"\w+", parameters))
-    return name in functions_of(file) and words <= words_of(file, *HELPERS)
+    return name in functions_of(file) and words <= words_of(file) | words_of(*HELPERS)
 
 
 @cache

@@ -357,7 +357,6 @@ def test_holding_the_interpreter_lock_for_long_kills_nobody() -> None:
 
 
 @several_at_a_time
-@pytest.mark.timeout(180)
 def test_holding_the_interpreter_lock_for_longer_than_the_usual_limit_kills_nobody() -> None:
     run(HOLD.format(timeout=shortened("10s", "2s"), seconds=shortened(60, 7)), timeout=150)
 

@@ -11,7 +11,6 @@ Of what mostly proves other programs again, `--rest` runs one third, where CI_TH
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import groupby
 
 import pytest
 
@@ -40,6 +39,8 @@ IN_THIRDS = frozenset(
     )
 )
 """Files about Slurm, ssh, Ray, Kubernetes' stand-in and notebooks."""
+OF_OTHERS = frozenset(("kubernetes", "slurm", "ssh"))
+"""Fixtures that start what such files are about. A test elsewhere that asks for one counts too."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -86,9 +87,12 @@ def in_thirds(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out two thirds of what is done in thirds."""
     if not config.option.rest or THIRD is None:
         return
-    kept: list[pytest.Item] = []
-    for path, of_file in groupby(items, key=lambda item: item.path):
-        some = [*of_file]
-        kept += third_of(some) if path.name in IN_THIRDS else some
-    config.hook.pytest_deselected(items=[*set(items).difference(kept)])
-    items[:] = kept
+    others = [item for item in items if _proves_others(item)]
+    left_out = set(others).difference(third_of(others))
+    config.hook.pytest_deselected(items=[*left_out])
+    items[:] = [item for item in items if item not in left_out]
+
+
+def _proves_others(item: pytest.Item) -> bool:
+    fixtures = getattr(item, "fixturenames", ())
+    return item.path.name in IN_THIRDS or not OF_OTHERS.isdisjoint(fixtures)

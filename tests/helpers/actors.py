@@ -217,10 +217,6 @@ class Failing(Actor):
         return True
 
     @endpoint
-    def handled_so_far(self) -> int:
-        return self.handled
-
-    @endpoint
     def exit_by_exception(self) -> None:
         raise SystemExit(3)
 

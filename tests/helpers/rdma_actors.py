@@ -161,17 +161,6 @@ class User(Actor):
         buffer.write_from(data, offset=offset, timeout=timeout).get()
 
     @endpoint
-    def read_twice(self, buffer: RDMABuffer, between: Port[None], until: str) -> list[bytes]:
-        """Reads, tells, waits for a file, and reads again."""
-        first, second = bytearray(buffer.size()), bytearray(buffer.size())
-        buffer.read_into(first).get()
-        between.send(None)
-        while not Path(until).exists():
-            time.sleep(0.005)
-        buffer.read_into(second).get()
-        return [bytes(first), bytes(second)]
-
-    @endpoint
     def read_many(self, buffers: list[RDMABuffer]) -> list[bytes]:
         into = [bytearray(buffer.size()) for buffer in buffers]
         action = RDMAAction()

@@ -488,6 +488,9 @@ def test_what_the_agent_is_told_brings_no_module_of_the_engine_with_it() -> None
         """)
     assert result.stdout.split() == [
         "monarch._compat",
+        "monarch._core",
+        "monarch._core.extension",  # the points, which are there in every process
+        "monarch._guests",
         "monarch._public",
         "monarch.logs",
         "monarch.logs.shown",

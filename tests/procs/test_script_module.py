@@ -205,6 +205,61 @@ def test_a_checkpoint_of_torch_is_written_in_an_actor_and_read_by_the_script(
     )
 
 
+def test_a_function_that_comes_with_each_call_is_one_and_can_be_pickled() -> None:
+    succeeds(
+        """
+        SCALE = 2
+        def scaled(x): return double(x) * SCALE
+
+        class Worker(Actor):
+            def __init__(self, function):
+                self.function = function
+
+            @endpoint
+            def dump(self, function):
+                both = [self.function, function, functools.partial(function, 1)]
+                return function(1), function is self.function, pickle.dumps(both[1:]), function
+
+        worker = this_host().spawn_procs().spawn("w", Worker, scaled)
+        for _ in range(2):
+            value, same, pickled, back = worker.dump.call_one(scaled).get()
+            print(value, same, back is scaled, pickle.loads(pickled)[0] is scaled)
+            SCALE = 3
+        """,
+        "4 True True True\n6 False True True",
+    )
+
+
+def test_source_shows_where_the_file_of_the_script_is_gone(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        CLASSES
+        + textwrap.dedent("""
+        import linecache, os
+
+        class Worker(Actor):
+            @endpoint
+            def source(self):
+                os.rename(__file__, __file__ + ".old")  # which the script has read already
+                return inspect.getsource(Config), inspect.getsource(double)
+
+        linecache.getlines(__file__)
+        got = this_host().spawn_procs().spawn("w", Worker).source.call_one().get()
+        os.rename(__file__ + ".old", __file__)
+        print(got == (inspect.getsource(Config), inspect.getsource(double)))
+        """)
+    )
+    done = subprocess.run(
+        [sys.executable, script],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": package_path()},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == "the script runs\nTrue\n"
+
+
 def test_a_way_to_pickle_that_the_script_registers_is_known_to_actors() -> None:
     succeeds(
         """

@@ -6,6 +6,7 @@ import copy
 import copyreg
 import inspect
 import linecache
+import math
 import pickle
 import sys
 import threading
@@ -19,7 +20,8 @@ from typing import Any
 import pytest
 from cloudpickle import cloudpickle
 
-from monarch._core.wire import picklers, pickling, reducers, script
+from helpers.each import for_each
+from monarch._core.wire import functions, picklers, pickling, reducers, script
 from monarch._core.wire.reducers import Loan
 
 SCRIPT = '''
@@ -81,6 +83,8 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, main: types.ModuleType) -> Elsewh
             (cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_CLASS", weakref.WeakKeyDictionary()),
             (picklers, "_applied", weakref.WeakSet()),
             (picklers, "_received", weakref.WeakSet()),
+            (functions, "_names", weakref.WeakKeyDictionary()),
+            (functions, "_by_name", weakref.WeakValueDictionary()),
             (script, "brought", weakref.WeakKeyDictionary()),
             (script, "functions", weakref.WeakValueDictionary()),
             (reducers, "script_names", reducers.script_names),
@@ -153,6 +157,103 @@ def test_a_function_is_found_and_its_hints_resolve_where_their_modules_are(
     with pytest.raises(NameError, match="Missing"):
         typing.get_type_hints(missing)
     assert inspect.getsource(scale).startswith("def scale(config")
+
+
+FUNCTIONS = """
+import math
+from math import sqrt
+N, LIST, UNUSED = 3, [], []
+class Part: pass
+def inner(x): return x * N
+def plain(x, by=(1, 2.0), *, more=None): return sqrt(inner(x)) + math.pi, Part, plain
+def keeps(x, seen=[]): seen.append(x); return seen
+def uses_list(x): return LIST
+def by_way(x): return uses_list(x)
+def counts():
+    global COUNT
+    COUNT = 1
+def within():
+    def deeper():
+        global COUNT
+        COUNT = 1
+    return deeper
+def tagged(): pass
+tagged.tags = []
+"""
+
+
+def test_a_function_that_did_not_change_is_the_one_that_came_before(
+    main: types.ModuleType, elsewhere: Elsewhere
+) -> None:
+    exec(FUNCTIONS, vars(main))
+    names = ("plain", "inner", "keeps", "uses_list", "by_way", "counts", "within", "tagged")
+    twice = {name: [sent(getattr(main, name)) for _ in range(2)] for name in names}
+    there = elsewhere()
+    came = {name: [pickle.loads(each) for each in contents] for name, contents in twice.items()}
+    same = {name for name, (one, other) in came.items() if one is other}
+    assert same == {"plain", "inner"}
+    plain = came["plain"][0]
+    assert plain(3) == (3 + main.math.pi, there.Part, plain)
+    assert pickle.loads(pickle.dumps(plain)) is plain
+    assert plain.__globals__["inner"] is came["inner"][0]
+
+
+CHANGES = {
+    "N": 4.0,
+    "Part": type("Part", (), {"__module__": "__main__"}),
+    "sqrt": math.sin,
+    "math": sys,
+    "inner": lambda x: 2,
+    "plain.__defaults__": ((1, 3.0),),
+    "plain.__kwdefaults__": {"more": 1},
+    "plain.tag": 1,
+    "plain.__code__": (lambda x: x).__code__,
+}
+
+
+@for_each("name, value", [("N", 3.0), *CHANGES.items()])
+def test_a_function_that_changed_comes_as_it_is(
+    main: types.ModuleType, elsewhere: Elsewhere, name: str, value: object
+) -> None:
+    sys.modules["__main__"] = main
+    exec(FUNCTIONS, vars(main))
+    before = sent(main.plain)
+    *of, last = name.split(".")
+    setattr(main.plain if of else main, last, value)
+    after = sent(main.plain)
+    elsewhere()
+    assert pickle.loads(before) is not pickle.loads(after)
+
+
+def test_a_function_that_its_receiver_changed_is_not_taken_for_what_came(
+    main: types.ModuleType, elsewhere: Elsewhere
+) -> None:
+    exec(FUNCTIONS, vars(main))
+    content = sent(main.inner)
+    elsewhere()
+    inner = pickle.loads(content)
+    inner.__globals__["N"] = 5
+    again = pickle.loads(content)
+    assert again is not inner and (again(1), inner(1)) == (3, 5)
+
+
+def test_a_function_that_comes_home_is_itself(main: types.ModuleType, elsewhere: Elsewhere) -> None:
+    exec(FUNCTIONS, vars(main))
+    content = sent(main.plain)
+    assert pickle.loads(content) is main.plain
+    elsewhere()
+    first = pickle.loads(content)
+    assert pickle.loads(sent(first)) is first
+
+
+def test_two_functions_of_the_same_code_stay_two(
+    main: types.ModuleType, elsewhere: Elsewhere
+) -> None:
+    exec("def make():\n    global f\n    def f(): return 1\n    return f", vars(main))
+    made = sent((main.make(), main.make()))
+    elsewhere()
+    one, other = pickle.loads(made)
+    assert one is not other
 
 
 def test_what_copyreg_knows_of_a_class_comes_with_it(

@@ -32,8 +32,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._core.plane import STACK_FILE, STACK_SIGNAL
 from .._ours import APPEND, Folder, opened
+from .._stack_dump import FILE as STACK_FILE
+from .._stack_dump import SIGNAL as STACK_SIGNAL
 from ..actor import Actor, Point, concurrent_endpoint, context, endpoint
 from ..stacks import capture
 from .elastic import own_name, variables

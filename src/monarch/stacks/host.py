@@ -23,7 +23,6 @@ from .._core.plane import (
     ProcAddress,
     handles,
     pickling,
-    register,
     send_record,
 )
 from .._namedtuple import NamedTuple
@@ -250,4 +249,4 @@ def is_among(ranks: Sequence[int] | str | None, rank: int, coordinates: Mapping[
     return ranks is None or rank in ranks
 
 
-register(_get_host_stacks)
+HANDLERS = (_get_host_stacks,)

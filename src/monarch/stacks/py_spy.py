@@ -16,7 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from .. import config
-from .._core.plane import ControlRequest, ControlService, ProcAddress, handles, register
+from .._core.plane import (
+    ControlRequest,
+    ControlService,
+    ProcAddress,
+    handles,
+)
 from .._namedtuple import NamedTuple
 from .dump import py_spy
 
@@ -171,4 +176,4 @@ def _run(command: list[str], pid: int, limit: float) -> tuple[dict[str, Any], st
     return {}, done.stdout
 
 
-register(_run_py_spy)
+HANDLERS = (_run_py_spy,)

@@ -17,7 +17,7 @@ from collections import defaultdict
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from .._core.plane import ControlRequest, ControlService, handles, register
+from .._core.plane import ControlRequest, ControlService, handles
 from .._lazy import whole
 from .._namedtuple import NamedTuple
 
@@ -89,4 +89,4 @@ def busy(took: Sequence[int], last: int, handled: Sequence[tuple[int, int, int]]
     return [min(step, part) if part > 0 else step for step, part in zip(took, own, strict=True)]
 
 
-register(_get_pace)
+HANDLERS = (_get_pace,)

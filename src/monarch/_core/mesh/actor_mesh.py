@@ -7,18 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..._lazy import shown_by
+from .. import extension
 from ..actors.adverbs import Endpoint
-from ..actors.context import context
-from ..actors.endpoint import EndpointDefinition, describe_class
-from ..actors.request import Gather
+from ..actors.endpoint import ADVERBS, EndpointDefinition, describe_class
 from ..actors.target import Target
 from ..calls.future import Future
 from ..calls.promise import completed
 from ..calls.returns_future import is_async_function
-from ..hub.control import send_record
-from ..hub.control_records import GetIncarnation
-from ..shape import Extent, MeshTrait, Shape, ValueMesh
-from ..wire.address import SYSTEM, ProcAddress
+from ..shape import Extent, MeshTrait, Shape
+from ..wire.address import ProcAddress
 from .owned import OwnedActors
 from .shaped import ExpendableMesh
 
@@ -73,7 +70,8 @@ class _Updatable(ExpendableMesh):
                 are ``async def``, or the reverse; a name is taken by meshes; or it is a new version
                 of the module that procs have: that is what `sync_workspace` is for.
         """
-        return update_class(self, cls)
+        updated: Future[None] = extension.update_class(self, cls)
+        return updated
 
 
 class ActorMesh(_Updatable, Generic[T]):
@@ -249,7 +247,7 @@ class _NotAnEndpoint:
         )
 
     def __getattr__(self, adverb: str) -> Any:
-        if adverb in ("call", "call_one", "choose", "broadcast", "stream", "rref"):
+        if adverb in ADVERBS:
             self()
         raise AttributeError(adverb)
 
@@ -288,31 +286,6 @@ def as_endpoint(
         function, propagate=propagate, explicit_response_port=explicit_response_port
     )
     return Endpoint(method.mesh._target, method.name, definition)
-
-
-def incarnations(mesh: Any) -> Future[ValueMesh[int]]:
-    """Return a future of every rank's number of restarts after failures.
-
-    0 for the actors first spawned.
-
-    Args:
-        mesh: As `spawn` returned it, a slice of it, or a reference that came in a message.
-
-    Raises:
-        TypeError: `mesh` is no actor mesh. The future raises SupervisionError where an actor is
-            gone for good.
-    """
-    if not isinstance(mesh, ActorMesh):
-        raise TypeError(f"incarnations takes an actor mesh, got {mesh!r}")
-    target, cell = mesh._target, context()._cell
-    request = Gather(f"incarnations({mesh._name})", SYSTEM, target.procs, target.extent)
-    send_record(cell.hub, target.procs, GetIncarnation(target.uid), request, cell.uid)
-    return request.future
-
-
-def update_class(mesh: Any, cls: Any) -> Future[None]:
-    """As of an actor mesh."""
-    raise NotImplementedError  # replaced by the public face: this is a plane
 
 
 def check_names(cls: type) -> None:

@@ -14,6 +14,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 
+from ..._descriptors import none_left
 from ..._lazy import lazy_logger
 from ..wire.frame import (
     CREDIT,
@@ -27,7 +28,6 @@ from ..wire.frame import (
     parting,
 )
 from .asked import Asked
-from .descriptors import none_left
 from .loan import Readiness
 from .poller import READ, WRITE
 from .scratch import scratch

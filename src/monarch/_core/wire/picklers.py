@@ -30,7 +30,7 @@ from typing import Any
 import cloudpickle
 from cloudpickle import cloudpickle as _cloudpickle
 
-from . import reducers, script
+from . import functions, reducers, script
 from .reducers import reduce_extension
 
 # pickle knows them, `builtins` does not name them
@@ -148,6 +148,9 @@ class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle i
         if type(obj) is types.FunctionType and reduced is not NotImplemented:
             _note_submodules(obj, reduced[2][1])
             make, described, state, *rest = reduced[:5]
+            marked = functions.mark(obj)
+            if marked:
+                make, described = functions.once, (marked, make, *described)
             return make, described, (*state, self._hints(obj)), *rest, _set_function
         if (
             type(reduced) is tuple

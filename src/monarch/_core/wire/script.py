@@ -42,6 +42,8 @@ class ScriptModule(types.ModuleType):
         super().__init__("__main__")
         # under this name, children of `multiprocessing` run nothing in its place
         self.__spec__ = ModuleSpec("__main__", None)
+        # `inspect` then asks for lines also where the script's file is not on this host
+        self.__loader__ = self.__class__
 
     @property
     def __dict__(self) -> Names:  # type: ignore[override]
