@@ -69,11 +69,9 @@ def _own() -> int:
     (local_rank, local_ranks), count = _place, torch.cuda.device_count()
     if local_rank < count:
         return local_rank
-    named = {name: os.environ[name] for name in _VISIBLE if os.environ.get(name)}
-    if count == 1 and named:  # it was given to this process
+    if count == 1 and any(os.environ.get(name) for name in _VISIBLE):  # given to this process
         return 0
     raise RuntimeError(
-        f"process {local_rank} of {local_ranks} on this host has no GPU of its own: it may use"
-        f" {count} ({named or 'all that the host has'}). Spawn as many processes as there are GPUs,"
-        " or give each its own: set CUDA_VISIBLE_DEVICES in spawn_procs(bootstrap=...)"
+        f"process {local_rank} of {local_ranks} on this host has no GPU of its own, as it may use"
+        f" {count}: spawn as many as there are GPUs, or set CUDA_VISIBLE_DEVICES in a bootstrap"
     )

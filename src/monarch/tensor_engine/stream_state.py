@@ -20,6 +20,7 @@ from .._core.plane import current_hub
 from .functions import find
 from .groups import Communication, Known
 from .instructions import MAIN, Definition, Expected, Instruction, Poison
+from .settings import scope
 from .stream_rendezvous import Rendezvous
 from .templates import Template
 
@@ -58,19 +59,17 @@ class Shared:
         except Exception:
             function = _later(path)  # it may be registered until it is used
         function = getattr(function, "_op", function)  # of an operator: what its `__call__` calls
-        template = Template(definition, function)
         if definition.settings or self._side_by_side or self._in_process:
-            template.keep_settings(self._in_process)
-        self.templates[number] = template
+            function = scope.around(function, definition.settings, self._in_process)
+        self.templates[number] = Template(definition, function)
 
     def spread(self) -> None:
         """From now on operations run side by side: none may meet the settings of another."""
         self._side_by_side = True
-        for template in self.templates.values():
-            if not template.settings and not self._in_process:
-                template.keep_settings(shared=False)
+        for number, template in list(self.templates.items()):
+            self.define(number, template.definition)
         for program in self.programs.values():
-            program.compile()
+            program.compile(self.templates)
 
     def forget(self, template: int) -> None:
         for number in [number for number in list(self.templates) if number < template]:

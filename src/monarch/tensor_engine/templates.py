@@ -12,7 +12,6 @@ import torch
 
 from . import devices
 from .instructions import Definition, Input, Layout, Number, leaves
-from .settings import scope
 
 EXACT = (int, bool, type(None))
 """Types of constants that are written into the text as they are."""
@@ -34,7 +33,7 @@ class Template:
         path: How the function is called.
         function: What is called.
         writes: Positions of inputs that it writes to.
-        settings: What holds while it runs.
+        definition: As the controller has sent it.
         seen: Whether it has run, so that how it lays out its results is known.
         call: The function of the inputs and the numbers.
     """
@@ -42,25 +41,15 @@ class Template:
     call: Callable[[list[Any], tuple[Any, ...]], Any]
 
     def __init__(self, definition: Definition, function: Any) -> None:
-        self.path, self.args, self.kwargs, self.writes, self.settings, self._layouts = definition
+        self.definition = definition
+        self.path, self.args, self.kwargs, self.writes, _, self._layouts = definition
         given = (*self.args, *self.kwargs.values())
         if any(isinstance(arg, torch.device) and arg.type != "cpu" for arg in given):
             function = devices.around(function)
-        self._use(function)
-
-    def _use(self, function: Any) -> None:
         self._operation = function
         self.seen = not any(self._layouts)
         self.function = function if self.seen else self._run_in_line
         self._compile()
-
-    def keep_settings(self, shared: bool) -> None:
-        """See to it that its settings hold, whatever else this process does.
-
-        Args:
-            shared: Whether the controller is in this process.
-        """
-        self._use(scope.around(self._operation, self.settings, shared))
 
     def _run_in_line(self, *args: Any, **kwargs: Any) -> Any:
         """Run it, and lay out its results as the program takes them to be.
@@ -113,9 +102,8 @@ def in_line(value: torch.Tensor, layout: Layout, is_first: bool) -> torch.Tensor
         if not is_first:
             return value
         raise RuntimeError(
-            f"the result is a {value.dtype} tensor of shape {tuple(value.shape)} on this rank, and"
-            f" a {dtype} tensor of shape {shape} for the program, which ran it on fake tensors:"
-            " the two forms of this operation differ. Call it in a remote function"
+            f"the result is {value.dtype} of shape {tuple(value.shape)} on this rank, and {dtype} of"
+            f" {shape} for the program, which knows it from fakes: call it in a remote function"
         )
     if value.stride() == stride and value.storage_offset() == offset:
         return value
