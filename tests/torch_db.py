@@ -60,7 +60,7 @@ def operations() -> list[Any]:
     return list(op_db)
 
 
-def chosen(share: float, seed: int, names: Sequence[str] = ()) -> list[Any]:
+def chosen(share: float, seed: int = _SEED, names: Sequence[str] = ()) -> list[Any]:
     """Operations of the database: those of these names, or a share of all."""
     found = operations()
     if names:
@@ -72,7 +72,10 @@ def chosen(share: float, seed: int, names: Sequence[str] = ()) -> list[Any]:
 def outcomes_of(operation: Any) -> Iterator[Outcome]:
     """Try each sample, where a mesh of one rank is active."""
     dtypes = operation.supported_dtypes("cpu")
-    dtype = next(each for each in (torch.float32, torch.complex64, *dtypes) if each in dtypes)
+    wanted = (torch.float32, torch.complex64, *dtypes)
+    dtype = next((each for each in wanted if each in dtypes), None)
+    if dtype is None:
+        return  # it is for GPUs
     with no_mesh.activate():
         torch.manual_seed(0)
         samples = list(operation.sample_inputs("cpu", dtype, requires_grad=False))
@@ -96,10 +99,10 @@ def _outcome(operation: Any, sample: Any) -> Outcome:
     except Exception as error:
         return Outcome("refused", f"{type(error).__name__}: {str(error).strip()}")
     with no_mesh.activate():
-        return _compared(here, made, there, fixed)
+        return compared(here, made, there, fixed)
 
 
-def _compared(here: Any, made: Any, there: Any, fixed: bool) -> Outcome:
+def compared(here: Any, made: Any, there: Any, fixed: bool) -> Outcome:
     pairs = zip(pytree.tree_leaves(here), pytree.tree_leaves(there), strict=True)
     for wanted, got in pairs:
         if not isinstance(wanted, torch.Tensor):

@@ -14,6 +14,7 @@ pytest.importorskip("torch", reason="distributed tensors need torch")
 import torch
 
 from monarch.tensor_engine import devices, worker_collectives
+from monarch.tensor_engine.instructions import Definition
 from monarch.tensor_engine.stream_rendezvous import Rendezvous
 from monarch.tensor_engine.templates import Template
 from monarch.tensor_engine.worker_collectives import TensorLook
@@ -97,7 +98,7 @@ def test_an_operation_with_a_device_enters_it_before_it_runs(cuda: FakeCuda) -> 
 
     def ran(device: str) -> list[tuple[str, int]]:
         args = [torch.device(device)]
-        made: Any = Template("make", make, args, {}, (), (), ()).call([], ())
+        made: Any = Template(Definition("make", args, {}, ()), make).call([], ())
         return list(made)
 
     assert ran("cpu") == []

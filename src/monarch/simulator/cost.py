@@ -18,9 +18,9 @@ from torch.utils.flop_counter import flop_registry
 from monarch.tensor_engine import fakes, no_mesh
 from monarch.tensor_engine.fakes import Meta
 from monarch.tensor_engine.functions import find
-from monarch.tensor_engine.instructions import Input, Number
+from monarch.tensor_engine.instructions import Definition, Input, Number
 from monarch.tensor_engine.plans import operator
-from monarch.tensor_engine.settings import Settings, scope
+from monarch.tensor_engine.settings import scope
 
 from .machine import Machine
 
@@ -86,24 +86,8 @@ class Result(NamedTuple):
     bytes: int
 
 
-class OperationTemplate(NamedTuple):
-    """An operation with places for what differs from call to call, as `instructions.DEFINE` has it.
-
-    Attributes:
-        path: The name of the operator.
-        args: With `Input` and `Number` in the places.
-        kwargs: The same.
-        writes: Positions of the inputs that it writes to.
-        settings: Flags of torch as they were when it was issued.
-        layouts: Of its results.
-    """
-
-    path: str
-    args: Any
-    kwargs: Any
-    writes: tuple[int, ...]
-    settings: Settings = ()
-    layouts: tuple[Any, ...] = ()
+class OperationTemplate(Definition):
+    """An operation with places for what differs from call to call."""
 
     @property
     def name(self) -> str:

@@ -37,15 +37,14 @@ def enter() -> None:
     if getattr(_entered, "place", None) == _place or not torch.backends.cuda.is_built():
         return
     if torch.cuda.is_initialized():
-        torch.cuda.set_device(_own())
-        _entered.place = _place
+        _enter(threading.get_ident())
     elif not hasattr(_entered, "waits"):
         _entered.waits = True
-        torch.cuda._lazy_call(partial(_enter_at_start, threading.get_ident()))
+        torch.cuda._lazy_call(partial(_enter, threading.get_ident()))
 
 
-def _enter_at_start(thread: int) -> None:
-    """CUDA is about to be used, by the thread that calls this."""
+def _enter(thread: int) -> None:
+    # at the start of CUDA, by the thread that starts it, which may be another one
     if thread == threading.get_ident():
         torch.cuda.set_device(_own())
         _entered.place = _place
@@ -70,11 +69,9 @@ def _own() -> int:
     (local_rank, local_ranks), count = _place, torch.cuda.device_count()
     if local_rank < count:
         return local_rank
-    named = {name: os.environ[name] for name in _VISIBLE if os.environ.get(name)}
-    if count == 1 and named:  # it was given to this process
+    if count == 1 and any(os.environ.get(name) for name in _VISIBLE):  # given to this process
         return 0
     raise RuntimeError(
-        f"process {local_rank} of {local_ranks} on this host has no GPU of its own: it may use"
-        f" {count} ({named or 'all that the host has'}). Spawn as many processes as there are GPUs,"
-        " or give each its own: set CUDA_VISIBLE_DEVICES in spawn_procs(bootstrap=...)"
+        f"process {local_rank} of {local_ranks} on this host has no GPU of its own, as it may use"
+        f" {count}: spawn as many as there are GPUs, or set CUDA_VISIBLE_DEVICES in a bootstrap"
     )

@@ -83,8 +83,8 @@ def meta_of(tensor: torch.Tensor) -> Meta:
     """Raises NotImplementedError: it is not strided."""
     if tensor.layout is not torch.strided:
         raise NotImplementedError(
-            f"distributed tensors are strided, this would be {tensor.layout}. Use dense ones, or make"
-            " and use it in one remote function: @remote(propagate=...)"
+            f"distributed tensors are strided, this would be {tensor.layout}. Use dense ones, or a"
+            " remote function that makes and uses it"
         )
     return interned(
         (tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device)
@@ -145,7 +145,7 @@ def faking() -> Iterator[None]:
         except UnsupportedOperatorException as error:
             raise NotImplementedError(
                 f"{error.func}: what it makes can't be known here, as torch has no form of it for"
-                " fake tensors. Call it in a remote function: @remote(propagate=...)"
+                " fake tensors. Call it in a remote function"
             ) from None
         finally:
             _faking.on = False

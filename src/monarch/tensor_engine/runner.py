@@ -42,7 +42,7 @@ from .instructions import (
     Told,
     first_poison,
     leaves,
-)
+)  # fmt: skip
 from .programs import Compiled
 from .stream_state import Shared, StreamState, as_kept, storage_of
 from .worker_collectives import MOVERS
@@ -89,11 +89,7 @@ class Runner(StreamState):
         if self._inbox is not None:
             self._inbox.put(None)
 
-    def _serve(
-        self,
-        inbox: Any,
-        failed: Callable[[BaseException], object],
-    ) -> None:
+    def _serve(self, inbox: Any, failed: Callable[[BaseException], object]) -> None:
         _here.runner = self
         if self._stream != MAIN and torch.cuda.is_available():
             torch.cuda.init()

@@ -11,7 +11,7 @@ import itertools
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
@@ -19,20 +19,10 @@ from torch.utils import _pytree as pytree
 from .._core.plane import current_hub
 from .functions import find
 from .groups import Communication, Known
-from .instructions import MAIN, Expected, Instruction, Layout, Poison
-from .settings import Settings
+from .instructions import MAIN, Definition, Expected, Instruction, Poison
+from .settings import scope
 from .stream_rendezvous import Rendezvous
 from .templates import Template
-
-
-class Replay(Protocol):
-    """What runs a recorded program."""
-
-    def compile(self) -> None:
-        """Make it anew, of what the templates are now."""
-
-    def run(self, runner: StreamState, formals: Sequence[int], results: Sequence[int]) -> None:
-        """Run it on the values with some ids, leaving its results under others."""
 
 
 class Shared:
@@ -56,40 +46,30 @@ class Shared:
         self.rank = rank
         self.uid = uid
         self.templates: dict[int, Template] = {}
-        self.programs: dict[int, Replay] = {}
+        self.programs: dict[int, Any] = {}
         self.known = Known()
         self.rendezvous = Rendezvous()
         self.unreported: Poison | None = None
         self.failures = itertools.count(1)
 
-    def define(
-        self,
-        number: int,
-        path: str,
-        args: Any,
-        kwargs: Any,
-        writes: tuple[int, ...],
-        settings: Settings,
-        layouts: tuple[Layout | None, ...],
-    ) -> None:
+    def define(self, number: int, definition: Definition) -> None:
+        path = definition.path
         try:
             function = find(path)
         except Exception:
             function = _later(path)  # it may be registered until it is used
         function = getattr(function, "_op", function)  # of an operator: what its `__call__` calls
-        template = Template(path, function, args, kwargs, writes, settings, layouts)
-        if settings or self._side_by_side or self._in_process:
-            template.keep_settings(self._in_process)
-        self.templates[number] = template
+        if definition.settings or self._side_by_side or self._in_process:
+            function = scope.around(function, definition.settings, self._in_process)
+        self.templates[number] = Template(definition, function)
 
     def spread(self) -> None:
         """From now on operations run side by side: none may meet the settings of another."""
         self._side_by_side = True
-        for template in self.templates.values():
-            if not template.settings and not self._in_process:
-                template.keep_settings(shared=False)
+        for number, template in list(self.templates.items()):
+            self.define(number, template.definition)
         for program in self.programs.values():
-            program.compile()
+            program.compile(self.templates)
 
     def forget(self, template: int) -> None:
         for number in [number for number in list(self.templates) if number < template]:

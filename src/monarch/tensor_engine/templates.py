@@ -5,14 +5,13 @@ That runs fastest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
 
 from . import devices
-from .instructions import Input, Layout, Number, leaves
-from .settings import Settings, scope
+from .instructions import Definition, Input, Layout, Number, leaves
 
 EXACT = (int, bool, type(None))
 """Types of constants that are written into the text as they are."""
@@ -34,70 +33,39 @@ class Template:
         path: How the function is called.
         function: What is called.
         writes: Positions of inputs that it writes to.
-        settings: What holds while it runs.
+        definition: As the controller has sent it.
         seen: Whether it has run, so that how it lays out its results is known.
         call: The function of the inputs and the numbers.
     """
 
     call: Callable[[list[Any], tuple[Any, ...]], Any]
 
-    def __init__(
-        self,
-        path: str,
-        function: Any,
-        args: Sequence[Any],
-        kwargs: dict[str, Any],
-        writes: tuple[int, ...],
-        settings: Settings,
-        layouts: tuple[Layout | None, ...],
-    ) -> None:
-        self.path = path
-        self.seen = not any(layouts)
-        given = (*args, *kwargs.values())
+    def __init__(self, definition: Definition, function: Any) -> None:
+        self.definition = definition
+        self.path, self.args, self.kwargs, self.writes, _, self._layouts = definition
+        given = (*self.args, *self.kwargs.values())
         if any(isinstance(arg, torch.device) and arg.type != "cpu" for arg in given):
             function = devices.around(function)
         self._operation = function
-        self._layouts = layouts
-        self.function = function if self.seen else self._run_first
-        self.args = args
-        self.kwargs = kwargs
-        self.writes = writes
-        self.settings = settings
+        self.seen = not any(self._layouts)
+        self.function = function if self.seen else self._run_in_line
         self._compile()
-
-    def keep_settings(self, shared: bool) -> None:
-        """See to it that its settings hold, whatever else this process does.
-
-        Args:
-            shared: Whether the controller is in this process.
-        """
-        self._operation = scope.around(self._operation, self.settings, shared)
-        if self.function not in (self._run_first, self._run_in_line):
-            self.function = self._operation
-        self._compile()
-
-    def _run_first(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it, and find out whether it lays out its results as the program takes them to be.
-
-        That depends on nothing that differs between its calls.
-        """
-        result = self._operation(*args, **kwargs)
-        made = self._in_line(result)
-        as_planned = all(new is old for new, old in zip(leaves(made), leaves(result), strict=True))
-        self.function = self._operation if as_planned else self._run_in_line
-        self.seen = True
-        self._compile()
-        return result if as_planned else made
 
     def _run_in_line(self, *args: Any, **kwargs: Any) -> Any:
-        return self._in_line(self._operation(*args, **kwargs))
+        """Run it, and lay out its results as the program takes them to be.
 
-    def _in_line(self, result: Any) -> Any:
+        Whether they are so already depends on nothing that differs between its calls.
+        """
+        result = self._operation(*args, **kwargs)
         found = leaves(result)
         made = [
-            leaf if layout is None else in_line(leaf, layout)
-            for leaf, layout in zip(found, self._layouts, strict=True)
+            leaf if layout is None else in_line(leaf, layout, is_first=not index)
+            for index, (leaf, layout) in enumerate(zip(found, self._layouts, strict=True))
         ]
+        if not self.seen and all(new is old for new, old in zip(made, found, strict=True)):
+            self.function = self._operation
+            self._compile()
+        self.seen = True
         return made if type(result) in (list, tuple) else made[0]
 
     def _compile(self) -> None:
@@ -117,18 +85,25 @@ class Template:
         self.call = eval(f"lambda v, n: {text}", {"f": self.function, "c": constants})
 
 
-def in_line(value: torch.Tensor, layout: Layout) -> torch.Tensor:
+def in_line(value: torch.Tensor, layout: Layout, is_first: bool) -> torch.Tensor:
     """The same numbers, as the program takes them to be laid out.
+
+    Args:
+        value: One of the results of an operation.
+        layout: Of that one.
+        is_first: Whether it is the first. What comes beside it, statistics and room for the
+            backward pass, may be as the kernel likes: it goes nowhere but into the kernel's mate.
 
     Raises:
         RuntimeError: They are of another shape or type.
     """
     shape, stride, offset, dtype = layout
     if tuple(value.shape) != shape or value.dtype != dtype:
+        if not is_first:
+            return value
         raise RuntimeError(
-            f"the result is a {value.dtype} tensor of shape {tuple(value.shape)} on this rank, and"
-            f" a {dtype} tensor of shape {shape} for the program, which ran it on fake tensors:"
-            " the two forms of this operation differ. Call it in a remote function"
+            f"the result is {value.dtype} of shape {tuple(value.shape)} on this rank, and {dtype} of"
+            f" {shape} for the program, which knows it from fakes: call it in a remote function"
         )
     if value.stride() == stride and value.storage_offset() == offset:
         return value

@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from . import call_sites, fakes, generators, operand_checks, references, settings
 from .engine import holder, holders
 from .fakes import Meta
-from .instructions import CONSTANT, SMALL
+from .instructions import CONSTANT, SMALL, Definition
 from .plans import NUMBERS, Operator, Output, Plan, Same, make_plan, operator, template_arguments
 from .streams import active
 from .tensor_base import Storage, TensorBase, Value
@@ -414,7 +414,8 @@ def _new_plan(engine: Any, op: Operator, args: Any, kwargs: Any, values: list[Va
     plan = make_plan(op, args, kwargs, [value.meta for value in values], _place)
     if not plan.constant:
         template = template_arguments(op, args, kwargs, _place, bool(values))
-        engine.define(plan, op.path, *template, settings.current())
+        now = settings.current()
+        engine.define(plan, Definition(op.path, *template, plan.writes, now, plan.layouts))
     return plan
 
 

@@ -378,23 +378,9 @@ def lend(
 
 
 _ALL = (
-    *(
-        define_groups,
-        define_routes,
-        drop,
-        lend,
-        make_groups,
-        note_end,
-        per_rank,
-        random_state,
-        receive,
-        reduce,
-        seed,
-        send,
-        set_random_state,
-    ),
-    *(transfer, *worker_borrows.FUNCTIONS),
-)
+    define_groups, define_routes, drop, lend, make_groups, note_end, per_rank, random_state, receive,
+    reduce, seed, send, set_random_state, transfer, *worker_borrows.FUNCTIONS,
+)  # fmt: skip
 MOVERS: dict[str, Callable[..., None]] = {
     function.__name__: function for function in _ALL
 } | engine_transfer.FUNCTIONS
