@@ -89,7 +89,7 @@ def test_the_verdict_names_the_rank_with_the_fault(
         assert [each.partition(":")[0] for each in found.failures] == ["trainers[10] has ended"]
 
 
-def _without_times(verdict: Verdict) -> tuple[str, str, list[tuple[object, ...]], object]:
+def _without_times(verdict: Verdict) -> object:
     """Of looks at other moments."""
     standings = [
         (each.mesh, each.ranks, each.state, re.sub(r"\d", "", each.reason), each.blamed)

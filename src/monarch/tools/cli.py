@@ -21,7 +21,7 @@ from ..errors import MonarchError
 # What the user can put right; anything else is a bug, and shows a traceback.
 _USER_ERRORS = (MonarchError, ValueError, ImportError, OSError, NotImplementedError)
 
-_GROUPS = {
+_GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "Look": {
         "programs": ("list",),
         "why": ("why",),

@@ -75,7 +75,7 @@ def _look_twice(
     first, second = told_apart(first, Stacks(second.procs, {**first.silent, **second.silent}))
     found = paces.get() if paces is not None else {}
     marks = ((each, pace) for each in found for pace in found[each] if not pace.endpoint)
-    stepped = {each: between + pace.ago / 1e6 for each, pace in marks}
+    stepped: dict[Any, float] = {each: between + pace.ago / 1e6 for each, pace in marks}
     late = stragglers(second.procs, found)
     second.procs = tuple(each._replace(stepped=stepped.get(each.address)) for each in second.procs)
     return judge(first, second, between, late)

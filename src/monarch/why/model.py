@@ -134,10 +134,11 @@ class Verdict:
             "classes": _standing, "waits": lambda wait: tuple(wait.values()), "circles": tuple,
             "stragglers": lambda late: Straggler(**late),
         }  # fmt: skip
-        return cls(**{
+        found: dict[str, Any] = {
             name: tuple(map(made.get(name, str), of)) if isinstance(of, list) else of
             for name, of in told.items()
-        })  # fmt: skip
+        }
+        return cls(**found)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as what `json` takes."""
