@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..hub.message_hub import MessageHub
 
 _GRACE = 0.1  # seconds; what the news of the death of a process takes, at most
+_STEPS = 5  # in which it waits: where a machine is busy each comes late, as the news does
 _JUST_NOW = 1.0
 
 
@@ -47,11 +48,17 @@ def await_cause(
         if address.mesh == mate.mesh and not failure.is_stop:
             settle(failure)
 
+    def wait_on(steps: int) -> None:
+        if steps and not settling.locked():
+            hub.poller.call_later(_GRACE / _STEPS, lambda: wait_on(steps - 1))
+        else:
+            settle()
+
     hub.peer_lost_hooks.append(hear)
     last = hub.last_death  # now that none is missed
     if last and time.monotonic() - last[2] < _JUST_NOW and not _is_back(hub, last[0]):
         hear(*last[:2])
-    hub.poller.call_later(_GRACE, settle)
+    wait_on(_STEPS)
 
 
 def _hub() -> MessageHub | None:
