@@ -22,15 +22,15 @@ from helpers.freezer import freezer_group, frozen, why_not
 from helpers.processes import wait_stopped
 from helpers.waiting import PATIENCE, wait_until
 from monarch import _oom_killer
-from monarch._core.hub.overdue import TICKS
-from monarch._core.net.poller import Poller, Timer
-from monarch._core.processes.children import (
+from monarch._child_watch import (
     ChildWatch,
     changes,
     is_held,
     is_stopped,
     unreaped_status,
 )
+from monarch._core.hub.overdue import TICKS
+from monarch._core.net.poller import Poller, Timer
 from monarch._core.processes.heartbeat import Pauses, Watchdog
 from monarch._oom_killer import OutOfMemory, count_of
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ... import config
+from ..._child_watch import is_held, is_stopped
 from ..calls.failed_call import Reply
 from ..hub.control import ask_one
 from ..hub.control_records import Ping
@@ -18,7 +19,6 @@ from ..net.poller import Poller
 from ..supervision.failure import Failure
 from ..wire.address import ProcAddress
 from ..wire.frame import URGENT
-from .children import is_held, is_stopped
 
 
 class Watchdog:

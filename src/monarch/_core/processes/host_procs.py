@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from ... import config
+from ..._child_watch import unreaped_status
 from ..._lazy import note
 from ..._oom_killer import OutOfMemory
 from ..calls.pending import countdown
@@ -30,7 +31,6 @@ from ..supervision.failure import FROZEN, KILLED, MISSING, UNSTARTED, Failure, f
 from ..supervision.tombstones import Tombstones
 from ..wire.address import SYSTEM, ProcAddress
 from .black_boxes import BlackBoxes
-from .children import unreaped_status
 from .control import Kill
 from .heartbeat import Pauses
 from .leftovers import Leftovers

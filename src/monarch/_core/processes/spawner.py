@@ -24,6 +24,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from ... import _seeds, config
+from ..._child_watch import ChildWatch, changes
 from ..._descriptors import allow_many
 from ..._guards import main_guard
 from ..._guards.main_guard import SPEC_VARIABLE
@@ -33,7 +34,6 @@ from ..hub import prints
 from ..hub.spawn_requests import Command, SpawnRequest, Start
 from ..net import unix
 from ..wire.address import ProcAddress
-from .children import ChildWatch, changes
 from .control import Bound, Changed, ControlReader, Forked, Kill, Unstarted, send_message
 from .fork_exit import disarm_finalizers, libc
 from .leftovers import signal_group

@@ -9,9 +9,9 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from ..._child_watch import ChildWatch, changes
 from ..net.poller import Poller
 from ..supervision.failure import frozen_reason
-from .children import ChildWatch, changes
 from .control import ControlQueue, ControlReader
 from .heartbeat import Pauses
 

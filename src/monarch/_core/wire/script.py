@@ -43,7 +43,7 @@ class ScriptModule(types.ModuleType):
         # under this name, children of `multiprocessing` run nothing in its place
         self.__spec__ = ModuleSpec("__main__", None)
         # `inspect` then asks for lines also where the script's file is not on this host
-        self.__loader__ = self.__class__
+        self.__loader__ = self.__class__  # type: ignore[assignment]  # it only looks like one
 
     @property
     def __dict__(self) -> Names:  # type: ignore[override]

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import suppress
 
-from ..._proc_stat import EXIT_STATUS, STATE, stat_of
+from ._proc_stat import EXIT_STATUS, STATE, stat_of
 
 _CHANGES = os.WNOHANG | os.WUNTRACED | os.WCONTINUED
 
