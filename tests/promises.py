@@ -764,6 +764,13 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "`ended by SIGKILL`, `the machine had run out of memory`": (
                 "tests/faults/test_detection.py::test_the_report_on_a_proc_that_ran_out_of_memory_says_so",
             ),
+            "`the control group ... had used all of the 300 MB that it may have`": (
+                "tests/pure/test_runtime_children.py::test_the_control_group_that_was_at_its_limit_is_named_with_it",
+            ),
+            "`Slurm ended job 9: TIMEOUT`, `OOMKilled`, `Evicted`": (
+                "tests/procs/test_slurm_job.py::test_the_end_of_a_job_is_told_as_that_of_slurm",
+                "tests/pure/test_runtime_faults.py::test_the_loss_of_a_host_is_told_as_its_scheduler_tells_it",
+            ),
             "`ended by SIGKILL`, and no such hint": (
                 "tests/faults/test_known_pains.py::test_a_failure_tells_how_a_process_ended_and_what_it_printed_last",
             ),

@@ -76,6 +76,8 @@ class Listener(Actor):
     def __init__(self, addresses: Sequence[Address], dialers: Any) -> None:
         point = current_rank()
         self._address = addresses[point.rank]
+        # ranks of one host, which serve in turn
+        self._is_shared = self._address[1] != 0 and addresses.count(self._address) > 1
         self._dialer = dialers.slice(**point) if len(dialers) > 1 else dialers
         self._server: asyncio.Server | None = None
         self._tasks: dict[asyncio.Task[None], Who] = {}
@@ -87,7 +89,11 @@ class Listener(Actor):
         import asyncio
 
         self._server = await asyncio.start_server(
-            self._serve, *self._address, limit=_MOST, reuse_address=True
+            self._serve,
+            *self._address,
+            limit=_MOST,
+            reuse_address=True,
+            reuse_port=self._is_shared or None,
         )
 
     @endpoint

@@ -56,6 +56,8 @@ class PortForwarder(Actor):
             dst_port: Which; or a function of the point in the mesh.
             src_proc_mesh: Where to listen. It has the same extent.
             src_address: Where there, ``"address:port"``; or a function of the point in the mesh.
+                Where several ranks of one host are to listen at one address, each connection
+                goes to one of them.
 
         Raises:
             ValueError: The meshes differ in extent, or a port or an address is none.

@@ -151,6 +151,7 @@ class SlurmJob(WorkersJob):
         )  # fmt: skip
         for option in (job_name, time_limit, log_dir, account, qos, *self._resources.options(1)):
             quoted(option or "")
+        self._partition = partition  # which programs for 0.7 read
         self._own_resources: dict[str, Resources] = {}
         self._job_start_timeout = job_start_timeout
         self._job_id: str | None = None
@@ -419,6 +420,19 @@ class SlurmJob(WorkersJob):
                 return False
             raise
         return status.lives and not self._parts()[0].has_ended(status)
+
+    def _pending(self) -> str:
+        asked = ((part.job, ask(part.job)) for part in self._parts())
+        late = (f"Slurm job {job}: {it.describe()}" for job, it in asked if it.state in PENDING)
+        return "; ".join(late)
+
+    def _why_ended(self) -> str:
+        asked = [(part.job, ask(part.job)) for part in self._parts()]
+        return "; ".join(
+            f"Slurm {'requeued' if it.state in PENDING else 'ended'} job {job}: {it.describe()}"
+            for job, it in asked
+            if it.state != "RUNNING"
+        )
 
     def _rebind_connection_inputs(self, spec: JobTrait) -> None:
         self._on_warning = getattr(spec, "_on_warning", None)

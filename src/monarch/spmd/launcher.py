@@ -36,7 +36,7 @@ from ..actor import (
     endpoint,
     this_proc,
 )
-from .options import Options
+from .options import ENDING, Options
 from .rank import Attempt, Exit, HostProbe, RankProcess
 
 _LOOK = 1.0  # seconds between two looks, at least
@@ -135,13 +135,14 @@ class Launcher(Actor):
         """End the ranks.
 
         Args:
-            number: The signal that asks for it; `Outcome.signal` says so.
+            number: The signal that asks for it; `Outcome.signal` says so. Ranks get SIGTERM, or
+                another signal that the user has named.
         """
         self._signal = number
         if self._ranks is not None:
             if number == signal.SIGQUIT:  # who sends this wants to know
                 await self._show_stacks("before they end, by SIGQUIT")
-            _end(self._ranks, ())
+            _end(self._ranks, (), signal.SIGTERM if number in ENDING else number)
 
     def _usable_hosts(self) -> HostMesh:
         fewest, most = self._nodes()
@@ -249,14 +250,14 @@ async def _ways(procs: ProcMesh, port: int) -> tuple[int, ...]:
     return port, *await relay(first, port, others)
 
 
-def _end(ranks: Any, ended: Collection[int]) -> None:
+def _end(ranks: Any, ended: Collection[int], number: int = signal.SIGTERM) -> None:
     """End the remaining ranks, one by one.
 
     A message to a whole mesh is not sent where one rank is gone.
     """
     for rank in set(range(len(ranks))).difference(ended):
         with suppress(SupervisionError):
-            ranks.slice(**Point(rank, ranks.extent)).end.broadcast(signal.SIGTERM)
+            ranks.slice(**Point(rank, ranks.extent)).end.broadcast(number)
 
 
 def launch(hosts: HostMesh, options: Options) -> Outcome:

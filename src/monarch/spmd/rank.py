@@ -314,10 +314,8 @@ class RankProcess(Actor):
         if _local(point) > 1:
             made.setdefault("OMP_NUM_THREADS", "1")
         if options.virtual_local_rank:
-            visible = made.get("CUDA_VISIBLE_DEVICES", "").split(",")
-            index = int(made["LOCAL_RANK"])
-            made["CUDA_VISIBLE_DEVICES"] = (
-                visible[index] if index < len(visible) and visible[index] else str(index)
+            made["CUDA_VISIBLE_DEVICES"] = _allotted(
+                made.get("CUDA_VISIBLE_DEVICES"), int(made["LOCAL_RANK"])
             )
             made["LOCAL_RANK"] = "0"
         if attempt.ways:
@@ -460,6 +458,23 @@ def _recorded(file: Path) -> tuple[float, str] | None:
         message: Mapping[str, Any] = json.loads(file.read_text())["message"]
         return float(message["extraInfo"]["timestamp"]), str(message["extraInfo"]["py_callstack"])
     return None
+
+
+def _allotted(visible: str | None, local_rank: int) -> str:
+    """The GPU of a rank, among those that this host may use.
+
+    Raises:
+        OSError: It may use fewer.
+    """
+    if visible is None:
+        return str(local_rank)
+    devices = [device.strip() for device in visible.split(",") if device.strip()]
+    if local_rank >= len(devices):
+        raise OSError(
+            f"--virtual-local-rank: local rank {local_rank} has no GPU, as CUDA_VISIBLE_DEVICES is"
+            f" {visible!r}; start as many ranks as it names"
+        )
+    return devices[local_rank]
 
 
 def _local(point: Point) -> int:
