@@ -139,17 +139,14 @@ class ControlService:
             name = frame.meta
             entry = self._handlers.get(name) or _of_planes.get(name) or _of_new_plane(request)
             if entry is None:  # the sender's business alone: it may be of a later version
-                request.fail(
-                    LookupError(f"{type(self).__name__} takes no control record {request.name!r}")
-                )
-                return
+                why = f"{type(self).__name__} takes no control record {request.name!r}"
+                return request.fail(LookupError(why))
             kind, handler = entry
             try:
                 record = kind(*pickling.loads(frame.payload, frame.buffers)[0])
             except Exception as error:  # the sender's, as well
                 logger.warning("a control record %s can't be read: %r", request.name, error)
-                request.fail(error)
-                return
+                return request.fail(error)
             handler(self, request, record)
         except Exception as error:
             logger.exception("internal error in the control record %s", request.name)
