@@ -129,4 +129,4 @@ def bootstrap_module() -> str:
 def install() -> None:
     """Make the modules importable."""
     if not any(isinstance(finder, _Homes) for finder in sys.meta_path):
-        sys.meta_path.append(_Homes())  # type: ignore[arg-type]
+        sys.meta_path.append(_Homes())

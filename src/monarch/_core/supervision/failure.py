@@ -23,7 +23,7 @@ UNSTARTED = "unstarted"  # the process never came up; whoever asked for it has t
 UNHANDLED = "unhandled"  # something it owns failed, and it did not handle that
 
 
-INJECTED = "a fault that was injected (monarch.testing.inject)"
+INJECTED = "a fault that was injected"
 """In the reason, or the last output, of a failure that a test has asked for."""
 
 _REMEMBERED = 16 * 1024
@@ -236,7 +236,7 @@ class MeshFailure:
 
     @property
     def is_injected(self) -> bool:
-        """True if it, or what led to it, was asked for: see `monarch.testing.inject`."""
+        """True if it, or what led to it, was asked for by a test."""
         return INJECTED in repr(self.event)  # with its reason, last output, and source
 
     @property
