@@ -172,11 +172,13 @@ class Injection:
     """
 
     def __init__(
-        self, faults: Mapping[type, Fault | Sequence[Fault]], *, seed: int | None = None,
+        self, faults: Mapping[Any, Fault | Sequence[Fault]], *, seed: int | None = None,
         supervisors: Collection[type] | None = None,
     ) -> None:  # fmt: skip
         self.seed = random.randrange(1 << 32) if seed is None else seed
-        owners = supervisors and [f"{each.__module__}.{each.__qualname__}" for each in supervisors]
+        owners: Any = supervisors and [
+            f"{each.__module__}.{each.__qualname__}" for each in supervisors
+        ]
         self._classes = []
         for cls, given in faults.items():
             met = [given] if isinstance(given, Fault) else [*given]
@@ -208,7 +210,7 @@ class ActorFailurePolicy:
 
 
 def inject_actor_failures(
-    policies: Mapping[type, ActorFailurePolicy], supervisors: Collection[type] | None = None, **seed: int
+    policies: Mapping[Any, ActorFailurePolicy], supervisors: Collection[type] | None = None, **seed: int
 ) -> Injection:  # fmt: skip
     """Have actors fail by chance, those that are spawned from now on.
 
