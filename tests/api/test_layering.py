@@ -73,6 +73,7 @@ LAYERS = {
     "monarch._kept_store": 4.5,  # stores of torch, for planes
     "monarch.rdma": 4.5,  # what other planes move data with
     "monarch._listening": 4.5,  # who is at the other end of a connection
+    "monarch._forwarding": 5,  # ports that lead to others
     "monarch.programs": 4.5,  # how other planes reach a running program
     "monarch.tensor_engine": 5,
     "monarch.spmd": 5.2,  # shows stacks

@@ -47,7 +47,7 @@ from .kubernetes_manifest import (
     worker_container,
 )
 from .kubernetes_pods import Pods
-from .kubernetes_wait import wait_for_pods
+from .kubernetes_wait import describe, wait_for_pods
 from .trait import JobTrait
 from .waiting import Waiting
 
@@ -327,6 +327,12 @@ class KubernetesJob(WorkersJob):
         if self._made:
             return not any(_is_over(api.get(resource, name)) for resource, name in self._made)
         return any(pods.serving() for pods in self._look(api))
+
+    def _pending(self) -> str:
+        missing = [pods for pods in self._look(self._api()) if pods.addresses() is None]
+        return "; ".join(describe(self._api(), pods, self._controller) for pods in missing)
+
+    _why_ended = _pending  # what its pods tell
 
     def _look(self, api: Api) -> list[Pods]:
         found = [Pods(mesh) for mesh in self._all_meshes()]

@@ -20,6 +20,7 @@ from .. import telemetry as plane
 from ..actor import this_host
 from ..errors import JobError
 from ..programs import Program, connect, find
+from ..why.run import judged_here
 from .features import TelemetryConfig
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def begin(folder: Path, wanted: TelemetryConfig, job: str) -> QueryEngineClient:
         if opened.status(name) is None:
             atexit.register(_forget, clients)
         opened.replace(name, this_host()._hosts[0].encode())
-    plane.keep_run(run_of(folder), job, wanted.keep_run)
+    plane.keep_run(run_of(folder), job, wanted.keep_run, judged_here)
     return plane.QueryEngineClient()
 
 

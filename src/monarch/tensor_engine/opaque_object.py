@@ -87,9 +87,7 @@ class OpaqueObject:
         return call_on_shard_and_fetch(remote(_CALL), self._object, name, args, kwargs, shard=shard)
 
 
-def opaque_method(
-    rule: Callable[Concatenate[O, P], R],
-) -> Callable[Concatenate[O, P], R]:
+def opaque_method(rule: Callable[Concatenate[O, P], R]) -> Callable[Concatenate[O, P], R]:
     """Mark a method of an `OpaqueObject`'s subclass as one of the objects on the ranks.
 
     Its body is its rule: it gets fake tensors, and returns such as the method of the same name on
