@@ -113,7 +113,7 @@ def test_a_slow_rank_is_slow_each_time_and_from_a_moment_on(monarch_local: Local
 
 
 def test_a_seed_decides_which_calls_are_hit(monarch_local: LocalHosts) -> None:
-    def hits(seed: int) -> list[float]:
+    def hits(seed: int) -> list[int]:
         with Injection({Trainer: Slow(1.0, probability=0.3)}, seed=seed) as injection:
             trainer = monarch_local.spawn_procs().spawn("trainers", Trainer).slice(hosts=0)
         assert injection.seed == seed

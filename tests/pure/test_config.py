@@ -986,6 +986,9 @@ print(*sorted(name for name in set(sys.modules) - before if not name.startswith(
     ).stdout.split()
     lowest = {
         "monarch",
+        "monarch._core",
+        "monarch._core.extension",  # the points, which are there in every process
+        "monarch._guests",
         "monarch.compat",
         "monarch._lazy",
         "monarch._namedtuple",

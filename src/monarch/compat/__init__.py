@@ -13,12 +13,12 @@ Imports `_core.actors`, `actor`, `tools`.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.machinery import ModuleSpec
-from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
@@ -47,7 +47,7 @@ def table() -> Table:
 
     parser = configparser.RawConfigParser(delimiters=("=",))
     parser.optionxform = str  # type: ignore[assignment, method-assign]  # names have capitals
-    parser.read(Path(__file__).with_name("homes.txt"), encoding="utf-8")
+    parser.read(os.path.join(os.path.dirname(__file__), "homes.txt"), encoding="utf-8")
     return Table(*(parser[section] for section in Table._fields))
 
 
@@ -129,4 +129,4 @@ def bootstrap_module() -> str:
 def install() -> None:
     """Make the modules importable."""
     if not any(isinstance(finder, _Homes) for finder in sys.meta_path):
-        sys.meta_path.append(_Homes())  # type: ignore[arg-type]
+        sys.meta_path.append(_Homes())

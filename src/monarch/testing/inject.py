@@ -172,11 +172,13 @@ class Injection:
     """
 
     def __init__(
-        self, faults: Mapping[type, Fault | Sequence[Fault]], *, seed: int | None = None,
+        self, faults: Mapping[Any, Fault | Sequence[Fault]], *, seed: int | None = None,
         supervisors: Collection[type] | None = None,
     ) -> None:  # fmt: skip
         self.seed = random.randrange(1 << 32) if seed is None else seed
-        owners = supervisors and [f"{cls.__module__}.{cls.__qualname__}" for cls in supervisors]
+        owners: Any = supervisors and [
+            f"{each.__module__}.{each.__qualname__}" for each in supervisors
+        ]
         self._classes = []
         for cls, given in faults.items():
             met = [given] if isinstance(given, Fault) else [*given]
@@ -208,7 +210,7 @@ class ActorFailurePolicy:
 
 
 def inject_actor_failures(
-    policies: Mapping[type, ActorFailurePolicy], supervisors: Collection[type] | None = None, **seed: int
+    policies: Mapping[Any, ActorFailurePolicy], supervisors: Collection[type] | None = None, **seed: int
 ) -> Injection:  # fmt: skip
     """Have actors fail by chance, those that are spawned from now on.
 
@@ -228,7 +230,7 @@ def inject_actor_failures(
 
 
 class _Fate:
-    """What one actor meets, and when."""
+    """Faults that one actor meets, and when."""
 
     def __init__(self, faults: list[Fault], seed: int, owners: list[str] | None) -> None:
         actor, network = context().actor_instance, _network()
@@ -289,13 +291,16 @@ def _afflicted(cls: Any, plan: tuple[Any, ...]) -> type:
         members[name] = EndpointDefinition(
             _meeting(cls, name, its), its.propagate, its.explicit_response_port, its.instrument, its.concurrent, its.concurrency
         )  # fmt: skip
-    return type(cls)(cls.__name__, (cls,), members)
+    made: type = type(cls)(cls.__name__, (cls,), members)
+    return made
 
 
 def _meeting(cls: type, name: str, its: EndpointDefinition[Any, Any]) -> Callable[..., Any]:
     def sync(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         delay = self._fate.meet()
-        threading.Event().wait() if delay is None else delay and time.sleep(delay)
+        if delay is None:
+            threading.Event().wait()
+        time.sleep(delay)
         return getattr(cls, name)(self, *args, **kwargs)
 
     async def overlapping(self: Any, /, *args: Any, **kwargs: Any) -> Any:

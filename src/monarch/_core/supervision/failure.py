@@ -23,7 +23,7 @@ UNSTARTED = "unstarted"  # the process never came up; whoever asked for it has t
 UNHANDLED = "unhandled"  # something it owns failed, and it did not handle that
 
 
-INJECTED = "a fault that was injected (testing.inject)"
+INJECTED = "a fault that was injected"
 """In the reason, or the last output, of a failure that a test has asked for."""
 
 _REMEMBERED = 16 * 1024
