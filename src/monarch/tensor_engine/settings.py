@@ -74,7 +74,7 @@ def read_all() -> None:
 
 
 def current() -> Settings:
-    """Those of this process, now."""
+    """The settings of this process, now."""
     global _last
     values = [read() for read in _read]
     before, settings = _last
