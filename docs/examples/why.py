@@ -83,4 +83,4 @@ if __name__ == "__main__":
                     subprocess.run(command, capture_output=True, text=True, check=False).stdout
                 )
     print()
-    print(re.sub(r"(the program, process 4711 on h1: ).*", r"\1... runs", shown), end="")
+    print(re.sub(r"(the client, process 4711 on h1: ).*", r"\1... runs", shown), end="")

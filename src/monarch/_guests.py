@@ -77,7 +77,7 @@ GUESTS: dict[str, extension.Place | dict[str, extension.Place]] = {
     "fault_hook": "monarch.actor:_fault_hook",
     "keep_report": "monarch._engine_log:keep_report",
     "engine_log": "monarch._engine_log:write_to_file",
-    "bootstrap_module": "monarch._compat:bootstrap_module",
+    "bootstrap_module": "monarch.compat:bootstrap_module",
 }
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-_COUNTERS = "/proc/vmstat"  # counts those that a control group's own limit made it kill, too
+from collections.abc import Iterator
+from pathlib import Path
+
+_COUNTERS = Path("/proc/vmstat")  # counts those that a control group's own limit made it kill, too
+_OWN, _GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+_NO_LIMIT = 1 << 60  # bytes: what version 1 says where there is none
 
 
-def count_kills(vmstat: str) -> int:
-    """The number of processes ended by the out-of-memory killer, from the text of /proc/vmstat."""
-    for line in vmstat.splitlines():
-        name, _, value = line.partition(" ")
-        if name == "oom_kill" and value.strip().isdigit():
+def count_of(text: str, name: str) -> int:
+    """A counter in a file of the kernel with a name and a number in each line."""
+    for line in text.splitlines():
+        found, _, value = line.partition(" ")
+        if found == name and value.strip().isdigit():
             return int(value)
     return 0  # before Linux 4.13
 
@@ -18,22 +23,48 @@ class OutOfMemory:
     """Counts from its creation on."""
 
     def __init__(self) -> None:
-        self._known = _read()
+        self._known = count_of(_read(_COUNTERS), "oom_kill")
+        self._hits = dict(_groups())
 
     def explain(self) -> str:
         """Describe a possible reason of a SIGKILL; empty if none is found, or all are explained."""
-        if _read() <= self._known:
+        if count_of(_read(_COUNTERS), "oom_kill") <= self._known:
             return ""
         self._known += 1  # one for each: a SIGKILL much later is somebody else's
+        before, self._hits = self._hits, dict(_groups())
+        for group, hits in self._hits.items():
+            if hits > before.get(group, 0) and (limit := _limit(group)):
+                return (
+                    f"the processes of the control group {group} had used all of the"
+                    f" {limit / 1e6:,.0f} MB that it may have: the out-of-memory killer ended some,"
+                    " probably this one"
+                )
         return (
             "the machine had run out of memory: its out-of-memory killer ended processes meanwhile,"
             " probably this one"
         )
 
 
-def _read() -> int:
+def _groups() -> Iterator[tuple[Path, int]]:
+    """The control groups of this process, the innermost first; how often each was at its limit."""
+    for line in _read(_OWN).splitlines():
+        _, kinds, path = line.split(":", 2)
+        if kinds in ("", "memory"):
+            top = _GROUPS / kinds
+            group = top / path.lstrip("/")
+            for each in (group, *group.parents[: len(group.parents) - len(top.parents)]):
+                at_limit = count_of(_read(each / "memory.events.local"), "oom")
+                yield each, at_limit or int(_read(each / "memory.failcnt") or 0)
+
+
+def _limit(group: Path) -> int:
+    """The bytes that it may have; 0 for no limit."""
+    text = _read(group / "memory.max") or _read(group / "memory.limit_in_bytes")
+    return int(text) if text.strip().isdigit() and int(text) < _NO_LIMIT else 0
+
+
+def _read(path: Path) -> str:
     try:
-        with open(_COUNTERS) as file:
-            return count_kills(file.read())
+        return path.read_text()
     except OSError:  # a sandbox without it
-        return 0
+        return ""

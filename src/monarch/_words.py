@@ -38,6 +38,11 @@ def duration(seconds: float) -> str:
     return f"{max(seconds, 0):.0f} s"
 
 
+def since(seconds: float | None) -> str:
+    """`` for 43 s``; nothing of less than a second, or where that is not known."""
+    return f" for {duration(seconds)}" if seconds is not None and seconds >= 1 else ""
+
+
 def ranges(numbers: Iterable[int], most: int = sys.maxsize) -> str:
     """``0-3,7``; what comes after `most` ranges is counted only."""
     found: list[list[int]] = []

@@ -41,13 +41,14 @@ from ._core.plane import (
     when_done,
 )
 from ._namedtuple import NamedTuple
+from ._public import RELEASE
 from .actor import Future, shutdown_context
 from .actor.guest import join
 
 # for the packages that are built on this one
 __all__ = [
     "PATIENCE", "Connection", "DescribeHost", "Gathering", "HostDescription", "HostedProc", "ProcAddress", "Program",
-    "StartAgain", "agents_here", "agents_of", "ask", "ask_agents", "connect", "find", "procs_of", "start_host",
+    "StartAgain", "agents_here", "agents_of", "ask", "ask_agents", "choose", "connect", "find", "procs_of", "start_host",
 ]  # fmt: skip
 
 PATIENCE = 5.0
@@ -174,7 +175,7 @@ def connect(program: int | Program | None = None) -> Connection:
         ValueError: There are several, or none of that id; the message lists them.
         RuntimeError: This process uses Monarch already.
     """
-    chosen = program if isinstance(program, Program) else _choose(program, find())
+    chosen = program if isinstance(program, Program) else choose(program, find())
     description = _join(chosen, chosen.host)
     if description.agent.host != chosen.host:  # a worker, whose host goes by an address
         shutdown_context().get()
@@ -375,7 +376,8 @@ def _start_again(service: ControlService, request: ControlRequest, record: Start
     request.answer(known)
 
 
-def _choose(pid: int | None, found: list[Program]) -> Program:
+def choose(pid: int | None, found: list[Program]) -> Program:
+    """Return the program that is meant of those that `find` gave; see `connect`."""
     if pid is None:
         programs = [each for each in found if not each.is_worker] or found
         if not programs:
@@ -406,6 +408,8 @@ def _join(program: Program, host: str) -> HostDescription:
         description: HostDescription = ask(current_hub(), agent, DescribeHost()).get(
             timeout=PATIENCE
         )
+        if description.release != RELEASE:
+            raise LookupError(f"{description.release}, and this process is of {RELEASE}")
     except TimeoutError:
         shutdown_context(0)
         raise ConnectionError(f"program {program} does not answer: is its agent stopped?") from None

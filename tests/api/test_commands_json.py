@@ -54,7 +54,7 @@ def test_a_command_alone_is_the_one_among_all_others() -> None:
     from monarch.tools import cli
 
     every = dict(commands())
-    words = [word for module in cli._MODULES.values() for word in module]
+    words = [word for of in cli._GROUPS.values() for module in of.values() for word in module]
     assert [*dict.fromkeys(name.partition(" ")[0] for name in every)] == words
     for word in words:
         alone = dict(commands(word))
@@ -62,3 +62,17 @@ def test_a_command_alone_is_the_one_among_all_others() -> None:
         assert word in {name.partition(" ")[0] for name in alone}
     assert set(dict(commands("worker"))) == {"worker", "secret"}
     assert dict(commands("no such command")) == every
+
+
+def test_help_lists_each_command_in_a_group_and_on_one_line() -> None:
+    from typer.testing import CliRunner
+
+    from monarch.tools import cli
+
+    result = CliRunner().invoke(cli.commands(), ["--help"], env={"COLUMNS": "100", "TERM": "dumb"})
+    lines = [line.strip("│ ") for line in result.stdout.splitlines() if "│" in line]
+    for group, modules in cli._GROUPS.items():
+        assert f" {group} " in result.stdout
+        for command in (word for words in modules.values() for word in words):
+            [line] = [line for line in lines if line.split()[:1] == [command]]
+            assert line.endswith("."), line

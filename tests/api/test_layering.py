@@ -73,6 +73,7 @@ LAYERS = {
     "monarch._kept_store": 4.5,  # stores of torch, for planes
     "monarch.rdma": 4.5,  # what other planes move data with
     "monarch._listening": 4.5,  # who is at the other end of a connection
+    "monarch._forwarding": 5,  # ports that lead to others
     "monarch.programs": 4.5,  # how other planes reach a running program
     "monarch.tensor_engine": 5,
     "monarch.spmd": 5.2,  # shows stacks
@@ -115,7 +116,7 @@ LAYERS = {
     "monarch.tools": 8,
     "monarch.__main__": 9,
     # Old names for new places.
-    "monarch._compat": 9,
+    "monarch.compat": 9,
     "monarch._src": 9,
     "monarch._rust_bindings": 9,
     "monarch": 9,
@@ -174,7 +175,7 @@ MOST_LATE_IMPORTS = 17
 
 # Tables of names, which are looked up at first use: who fills the points of the engine, and the
 # import paths of Monarch 0.7.
-TABLES = {"monarch._guests", "monarch._compat"}
+TABLES = {"monarch._guests", "monarch.compat"}
 NAMES_OF_LOGGERS = {"getLogger", "get_meter", "lazy_logger"}  # take what looks like a module
 NO_MODULES = {("monarch.telemetry.otlp_records", "monarch.job")}  # a name in OpenTelemetry
 MODULE = re.compile(r"\bmonarch(?:\.\w+)+")

@@ -89,7 +89,7 @@ def test_from_the_verdict_to_the_odd_ranks_stack_logs_and_debugger(tab: Tab, by:
     tab.wait_for("article.odd").get_by_role("button", name="copied").wait_for()
     tab.picture("stacks")
     command = page.evaluate("() => navigator.clipboard.readText()")
-    assert re.fullmatch(r"monarch debug -p \d+ attach trainer 417", command)
+    assert re.fullmatch(r"monarch debug \d+ interrupt trainer 417", command)
     choose("link", "logs around then")
     tab.wait_for("h1", "Logs")
     tab.wait_for(".line", "accepted, and has sent no bytes yet")

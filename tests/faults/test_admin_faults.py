@@ -108,7 +108,7 @@ def test_who_looks_on_sees_the_failure_that_ends_the_program(
         False,
         True,
     ]
-    assert [failure["root_cause"] for failure in shown["failures"]] == ["trainer"]
+    assert [failure["root_cause"] for failure in shown["failures"]] == ["trainer[1]"]
 
 
 def test_no_helper_runs_before_somebody_asks_and_after_nobody_has_for_long(tmp_path: Path) -> None:

@@ -331,3 +331,31 @@ except SupervisionError as error:
 """
     )
     assert "no descriptor is left in the process (limit 128" in result.stdout, str(result)
+
+
+def test_more_procs_than_the_limit_of_files_allows_fail_at_spawn_with_the_limit() -> None:
+    result = run_script("""
+        import resource
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+        import monarch.actor
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Prints(Actor):
+            @endpoint
+            def say(self):
+                print("said by all", flush=True)
+
+        monarch.actor.unhandled_fault_hook = lambda failure: None
+        procs = this_host().spawn_procs(per_host={"gpus": 40})
+        try:
+            procs.initialized.get()
+        except Exception as error:
+            print(error)
+        few = this_host().spawn_procs(per_host={"gpus": 2})
+        procs.stop().get()
+        few.spawn("prints", Prints).say.call().get()
+        """)
+    told = "the host agent has {} processes here, takes 5 files for each, and may have 128"
+    assert any(told.format(count) in result.stdout for count in range(10, 20)), str(result)
+    assert "Raise `ulimit -Hn`" in result.stdout and "Broken pipe" not in str(result)
+    assert result.exit_code == 0, str(result)

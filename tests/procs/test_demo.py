@@ -7,6 +7,8 @@ import re
 import signal
 import time
 import tracemalloc
+from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -22,9 +24,11 @@ from monarch.programs import Connection, Program
 from monarch.stacks.gather import of_program as stacks_of
 from monarch.telemetry.gather import of_program as rows_of
 from monarch.telemetry.gather import question
+from monarch.telemetry.run_file import snapshot_source, write_run
 from monarch.telemetry.tables import TABLES
 from monarch.why import FINE, SLOW, STUCK, Verdict
 from monarch.why.gather import of_program as why
+from monarch.why.run import judged, of_run
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -38,17 +42,17 @@ RANKS = 24  # the odd one is 10, on h1
 VERDICTS = {
     "none": (FINE, "Fine: .* ranks work.*"),
     "hostile-logs": (FINE, "Fine: .* ranks work.*"),
-    "missing-collective": (STUCK, r".*23 ranks of trainers in all_reduce.*; rank 10 .*recv_into \(data.py:31\).*socket.*"),
+    "missing-collective": (STUCK, r".*23 ranks of trainers in all_reduce.*; trainers\[10\] .*recv_into \(data.py:31\).*socket.*"),
     "deadlock": (STUCK, r".*trainer\[10\] → loader\[1\] → trainer\[10\] wait for each other\."),
-    "slow-loader": (SLOW, r".*wait for rank 10 .* in wait_for_shard \(data.py:44\).*"),
+    "slow-loader": (SLOW, r"Slow for .*wait for trainers\[10\] .* in wait_for_shard \(data.py:44\).*"),
     "straggler": (SLOW, r"Slow: trainers\[10\] .* is slower than the others by (39|40|41) %.*"),
-    "lock": (STUCK, r".*; rank 10 .* in acquire \(train.py:83\): a wait for another thread, or a lock\."),
-    "full-mailbox": (STUCK, r".*; rank 0 of metrics .* its mailbox is full, 1,000 messages wait\."),
-    "dead-rank": (STUCK, r".*23 ranks of trainers .*in all_reduce.*"),
+    "lock": (STUCK, r".*; trainers\[10\] .* in acquire \(train.py:83\): a wait for another thread, or a lock\."),
+    "full-mailbox": (STUCK, r".*; metrics\[0\] .* its mailbox is full, 1,000 messages wait\."),
+    "dead-rank": (STUCK, r".*23 ranks of trainers .*in all_reduce.*; without trainers\[10\]: .* ago\."),
     "silent-host": (STUCK, r".*host tcp://10\.0\.0\.2:26600 does not answer.*"),
-    "gil": (STUCK, r".*; rank 10 .* in sub \(data.py:93\): C code holds the GIL.*"),
-    "stopped": (STUCK, r".*; rank 10 .* is stopped \(SIGSTOP, or Ctrl-Z\)\."),
-    "breakpoint": (STUCK, r".*; rank 10 .* is stopped in the debugger: monarch debug\."),
+    "gil": (STUCK, r".*; trainers\[10\] .* in sub \(data.py:93\): C code holds the GIL.*"),
+    "stopped": (STUCK, r".*; trainers\[10\] .* is stopped \(SIGSTOP, or Ctrl-Z\)\."),
+    "breakpoint": (STUCK, r".*; trainers\[10\] .* is stopped in the debugger: monarch debug\."),
 }  # fmt: skip
 
 
@@ -83,6 +87,37 @@ def test_the_verdict_names_the_rank_with_the_fault(
     assert found.status == status and re.fullmatch(sentence, found.sentence), found.sentence
     if fault == "dead-rank":
         assert [each.partition(":")[0] for each in found.failures] == ["trainers[10] has ended"]
+
+
+def _without_times(verdict: Verdict) -> object:
+    """Of looks at other moments."""
+    standings = [
+        (each.mesh, each.ranks, each.state, re.sub(r"\d", "", each.reason), each.blamed)
+        for each in verdict.classes
+        if each.blamed
+    ]
+    said = re.sub(r"\d+ (s|ms|min|%)", "N", verdict.sentence)
+    if verdict.status == FINE:  # of that the ranks at work are others
+        said = ""
+    return verdict.status, said, standings, verdict.silent
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_file_of_a_run_has_the_verdict_on_the_running_program(
+    fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("monarch.why.gather._LIMIT", 0.1)
+    _, connection = simulated(fault)
+    live = why(connection, 0.1)
+    about = {**judged(connection, 0.1), "reason": "a test"}
+    file = tmp_path / "run.duckdb"
+    write_run(file, snapshot_source(connection), about, 30.0)
+    kept = of_run(file)
+    made, _, sentence = kept.sentence.partition(": ")
+    assert re.match(r"\d{4}-\d\d-\d\d ", made)
+    assert _without_times(replace(kept, sentence=sentence)) == _without_times(live)
+    assert kept.exit_status == live.exit_status
+    assert (kept.seconds is None) == (live.seconds is None)
 
 
 def test_a_fault_begins_when_it_is_to() -> None:

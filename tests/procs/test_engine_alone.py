@@ -14,7 +14,7 @@ from monarch import _guests
 pytestmark = pytest.mark.processes("about a copy of the package, and a package beside it")
 
 ENGINE = LAYERS["monarch._core.plane"]
-THE_REST = {"monarch", "monarch._guests", "monarch._compat"}  # of the package itself
+THE_REST = {"monarch", "monarch._guests", "monarch.compat"}  # of the package itself
 
 BARE = """
 from monarch._core.actors.actor import Actor

@@ -175,6 +175,17 @@ def test_the_next_run_of_a_program_finds_the_workers_of_the_first(home: Home) ->
     assert home.run(USE, "kill") != first
 
 
+def test_commands_find_the_job_that_a_program_has_started(home: Home) -> None:
+    home.run(USE)
+    assert home.monarch("exec", "--all", "echo", "found").endswith("found\n")
+    assert "ProcessJob({'workers': 1}) runs" in home.monarch("status")
+    home.monarch("kill")
+    home.wait_nothing_left()
+    assert "`monarch apply module.attribute` starts one" in home.monarch(
+        "exec", "--all", "true", exit_code=1
+    )
+
+
 def test_another_program_can_end_the_job(home: Home) -> None:
     home.run(USE)
     assert home.processes() != []

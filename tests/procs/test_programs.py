@@ -154,6 +154,26 @@ def test_processes_on_attached_hosts_are_asked_through_the_program(tmp_path: Pat
                 str(here[0]),
             )
             assert result.stdout.strip() == "2", result.stderr
+            result = program.other(
+                """
+    import sys
+    from monarch import programs
+    for _ in range(3):
+        for pid in sys.argv[1:]:
+            with programs.connect(int(pid)) as connection:
+                procs = programs.procs_of(connection.hub, connection.agents, print)
+                print(pid, [(proc.mesh, proc.rank) for proc in procs])
+    """,
+                *map(str, [program.pid, *here]),
+            )
+            looks = result.stdout.splitlines()
+            assert looks[:3] * 3 == looks, result
+            assert f"{program.pid} {[('far', rank) for rank in range(4)]}" == looks[0]
+            # beside workers, which are looked at first
+            [row] = json.loads(program.monarch("list", "--json", str(program.pid)).stdout)
+            assert (row["meshes"], row["error"], len(row["hosts"])) == ({"far": 4}, None, 3)
+            rows = json.loads(program.monarch("list", "--json").stdout)
+            assert row in [{**each, "since": row["since"]} for each in rows]
 
 
 def test_monarch_list_shows_programs_as_a_table_or_as_json(tmp_path: Path) -> None:

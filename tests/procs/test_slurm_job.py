@@ -5,6 +5,7 @@ wanted any more.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -417,6 +418,9 @@ def test_a_job_that_slurm_has_requeued_is_used_again(home: Home, slurm: Slurm) -
         lambda: "comp" not in slurm.ask("sinfo", "-h", "-o", "%T"),
         what="the nodes to be done with its first run",
     )
+    told = home.monarch("status", exit_code=1)  # at once, as Slurm knows it
+    assert " waits for its hosts; context 'default'" in told and " runs;" not in told
+    assert re.search(rf"^Slurm job {job}: PENDING \(\w+\), estimated start 20", told, re.MULTILINE)
     # Slurm lets it wait for two minutes; in the second in which it has ended the first run, nodes
     # would refuse another one, as "Job credential revoked", and the job would be FAILED
     slurm.ask("scontrol", "update", f"jobid={job}", "starttime=now+2")
@@ -443,6 +447,23 @@ def test_a_warning_of_slurm_reaches_the_program_while_its_hosts_still_run(
     )
     assert said.startswith("True ['n0']\n")
     assert "Slurm will end job" in said
+
+
+def test_the_end_of_a_job_is_told_as_that_of_slurm(home: Home, slurm: Slurm) -> None:
+    said = home.run(
+        USE
+        + """
+    import subprocess, time
+    job = SlurmJob({"hosts": 1}, exclusive=False)
+    workers = job.state().hosts.spawn_procs().spawn("worker", Worker)
+    workers.node.call().get()
+    subprocess.run(["scancel", job._job_id], check=True)
+    time.sleep(600)
+    """,
+        exit_code=1,
+    )
+    assert re.search(r"Slurm ended job \d+: (CANCELLED|COMPLETING)", said), said
+    assert "which started this host's agent" not in said
 
 
 def test_a_preemption_reaches_the_program_but_not_what_it_has_given_back(

@@ -206,7 +206,7 @@ def test_failures_of_actors_are_rows_with_what_has_caused_them(tmp_path: Path) -
     assert failure["failure_error_message"].endswith("the process exited with non-zero code 7")
     assert (
         "Mortal mortal" in failure["failure_root_cause_actor"]
-        and failure["failure_root_cause_name"] == "mortal"
+        and failure["failure_root_cause_name"] == "mortal[0]"
     )
     assert failure["failure_is_propagated"] is False and failure["failure_occurred_at"] > 0
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
 from collections import defaultdict
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -12,8 +10,6 @@ from typing import Any
 import pytest
 
 from monarch._core.actors.pulse import ActorPulse
-from monarch._core.calls.pending import FutureState
-from monarch._core.calls.promise import Promise
 
 
 class Timers:
@@ -112,26 +108,6 @@ def test_how_long_a_call_takes_is_right_when_the_clock_was_set(
     assert since is not None and 39 <= timers.now + by - since / 1e9 <= 40
 
 
-def test_a_wait_that_notes_no_time_is_known_since_when_to_a_second(
-    timers: Timers, pulse: ActorPulse, cell: Cell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    long, short, later = FutureState(), FutureState(), FutureState()
-    waits = {long, short}
-    monkeypatch.setattr("monarch._core.actors.pulse.waited_for", waits)
-    cell.begin("work")
-    pulse.start()
-    assert pulse.waited_since(long) is None
-    timers.pass_by(5)
-    waits -= {short}
-    waits |= {later}
-    timers.pass_by(5)
-    assert pulse.waited_since(long) == pytest.approx(100.1) and pulse.waited_since(short) is None
-    assert pulse.waited_since(later) == pytest.approx(105.1, abs=1.01)
-    cell.active.clear()
-    timers.pass_by(5)
-    assert not pulse.beating and pulse.waited_since(long) is None  # an idle process holds nothing
-
-
 def test_it_stops_soon_after_the_last_activity_and_starts_with_the_next(
     timers: Timers, pulse: ActorPulse, cell: Cell
 ) -> None:
@@ -194,20 +170,3 @@ def test_a_concurrent_call_is_stuck_though_others_of_its_endpoint_end(
         del cell.active[other]
     since = pulse.since(cell.uid, item)
     assert since is not None and since / 1e9 <= 101
-
-
-def test_a_future_that_the_program_has_dropped_is_not_held(
-    timers: Timers, pulse: ActorPulse, cell: Cell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cell.begin("step")
-    future: Any = Promise[None]("an answer").future
-    waits = {future}
-    monkeypatch.setattr("monarch._core.actors.pulse.waited_for", waits)
-    pulse.start()
-    timers.pass_by(1)
-    assert pulse.waited_since(future) is not None
-    seen = weakref.ref(future)
-    waits.clear()
-    del future
-    gc.collect()
-    assert seen() is None

@@ -14,12 +14,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from helpers.freezer import freezer_group, frozen, why_not
 from helpers.processes import wait_stopped
 from helpers.waiting import PATIENCE, wait_until
+from monarch import _oom_killer
 from monarch._core.hub.overdue import TICKS
 from monarch._core.net.poller import Poller, Timer
 from monarch._core.processes.children import (
@@ -30,7 +32,7 @@ from monarch._core.processes.children import (
     unreaped_status,
 )
 from monarch._core.processes.heartbeat import Pauses, Watchdog
-from monarch._oom_killer import count_kills
+from monarch._oom_killer import OutOfMemory, count_of
 
 
 @pytest.fixture
@@ -143,7 +145,44 @@ def test_nothing_is_known_of_how_a_running_process_ended(child: int) -> None:
     ],
 )
 def test_the_kernels_count_of_out_of_memory_kills_is_found(text: str, kills: int) -> None:
-    assert count_kills(text) == kills
+    assert count_of(text, "oom_kill") == kills
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_control_group_that_was_at_its_limit_is_named_with_it(
+    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    top = tmp_path / ("memory" if version == 1 else "")
+    outer, inner = top / "jobs", top / "jobs" / "train"
+    inner.mkdir(parents=True)
+    unlimited = {1: "9223372036854771712", 2: "max"}[version]
+    limit_file = {1: "memory.limit_in_bytes", 2: "memory.max"}[version]
+
+    def at_limit(group: Path, times: int) -> None:
+        if version == 1:
+            (group / "memory.failcnt").write_text(f"{times}\n")
+        else:
+            (group / "memory.events.local").write_text(f"max 9\noom {times}\noom_kill 5\n")
+
+    def killed(times: int) -> None:
+        (tmp_path / "vmstat").write_text(f"oom_kill {times}\n")
+
+    (tmp_path / "own").write_text({1: "4:memory:/jobs/train\n", 2: "0::/jobs/train\n"}[version])
+    for group, limit in ((outer, "300000000"), (inner, unlimited)):
+        (group / limit_file).write_text(f"{limit}\n")
+        at_limit(group, 3)
+    killed(7)
+    for name, path in {"_COUNTERS": "vmstat", "_OWN": "own", "_GROUPS": ""}.items():
+        monkeypatch.setattr(_oom_killer, name, tmp_path / path)
+    memory = OutOfMemory()
+    assert memory.explain() == ""
+    killed(8)
+    assert memory.explain().startswith("the machine had run out of memory: ")
+    killed(9)
+    at_limit(outer, 4)
+    told = f"the processes of the control group {outer} had used all of the 300 MB that it may have"
+    assert memory.explain().startswith(told)
+    assert memory.explain() == ""
 
 
 # silence

@@ -14,11 +14,11 @@ import pytest
 from monarch._core.plane import ProcAddress
 from monarch.stacks import Frame, ProcStacks, Stacks, ThreadStack
 from monarch.stacks.model import CLIENT, Kernel, Mailbox, Wait
-from monarch.why import FINE, SLOW, STUCK, Verdict
+from monarch.why import DEGRADED, FINE, SLOW, STUCK, Verdict
 from monarch.why.graph import chain, circles, those_who_wait
 from monarch.why.judge import judge
 from monarch.why.nodes import told_apart
-from monarch.why.report import lines
+from monarch.why.report import LATE, lines
 
 CORE = "/x/monarch/_core/actors/sync_cell.py"
 START = (
@@ -116,7 +116,7 @@ def test_the_one_rank_that_is_not_in_the_collective_is_named_among_a_thousand() 
     assert found.status == STUCK and found.exit_status == 4
     assert (
         found.sentence
-        == "Stuck for 43 s: 999 ranks in all_reduce (dist.py:900); rank 417 (host h52, gpu 1,"
+        == "Stuck for 43 s: 999 ranks in all_reduce (dist.py:900); trainers[417] (host h52, gpu 1,"
         " process 1417) in recv (data.py:31): read of socket:[5]."
     )
     assert blamed(found) == [("trainers", (417,), "stands")]
@@ -265,7 +265,7 @@ def test_meshes_of_one_name_have_headings_of_their_own() -> None:
         "  trainers#p (4 ranks)", "  trainers#q (4 ranks)", "  alone (4 ranks)",
     ]  # fmt: skip
     assert (
-        "  trainers#p[0] → trainers#p[1]  ◀ here" in shown and " of trainers#p (host h0" in shown[0]
+        "  trainers#p[0] → trainers#p[1]  ◀ here" in shown and "trainers#p[1] (host h0" in shown[0]
     )
     assert shown[-1] == "  monarch stacks --mesh p --rank 1"
     alone, _ = told_apart(Stacks([proc(0), proc(1)], {}), Stacks([], {}))
@@ -276,8 +276,10 @@ def test_ranks_that_wait_for_one_that_runs_make_it_slow() -> None:
     procs = [proc(rank, waiting(address(3), age=2)) for rank in range(3)]
     moved = [proc(3, busy(READS)), proc(3, busy(COMPUTES))]
     found = verdict([*procs, moved[0]], [*procs, moved[1]])
-    assert (found.status, found.exit_status, found.seconds) == (SLOW, 3, None)
-    assert found.sentence.startswith("Slow: ranks 0-2 in get (dist.py:5) wait for rank 3 (host h0")
+    assert (found.status, found.exit_status, found.seconds) == (SLOW, 3, 2)
+    assert found.sentence.startswith(
+        "Slow for 2 s: trainers[0-2] in get (dist.py:5) wait for trainers[3] (host h0"
+    )
 
 
 def test_a_program_that_waits_for_ranks_that_run_is_fine() -> None:
@@ -286,7 +288,7 @@ def test_a_program_that_waits_for_ranks_that_run_is_fine() -> None:
     wait = client(*GET, wait=Wait(None, UID, tuple(map(address, range(3)))))
     found = verdict([*first, wait], [*later, wait])
     assert (found.status, found.exit_status) == (FINE, 0)
-    assert found.sentence == "Fine: 3 ranks work; the program is in get (train.py:9)."
+    assert found.sentence == "Fine: 3 ranks work; the client is in get (train.py:9)."
 
 
 @pytest.mark.parametrize(("ran", "status"), [(5, STUCK), (5_000_000, SLOW), (900_000_000, SLOW)])
@@ -309,7 +311,7 @@ def test_an_idle_program_is_fine_and_it_is_said_that_nothing_runs() -> None:
     assert found.status == FINE
     assert (
         found.sentence
-        == "Fine: nothing runs: 2 ranks wait for a message; the program is in wait (train.py:9)."
+        == "Fine: nothing runs: 2 ranks wait for a message; the client is in wait (train.py:9)."
     )
     assert verdict([]).sentence == "Fine: nothing runs."
 
@@ -322,7 +324,7 @@ def test_a_stopped_process_is_stuck_though_nobody_waits() -> None:
 
 def test_several_stopped_processes_are_spoken_of_as_several() -> None:
     found = verdict([proc(0), *(unseen(rank, kernel=STOPPED) for rank in (1, 2))])
-    assert found.sentence == "Stuck: ranks 1-2 (host h0) are stopped (SIGSTOP, or Ctrl-Z)."
+    assert found.sentence == "Stuck: trainers[1-2] (host h0) are stopped (SIGSTOP, or Ctrl-Z)."
 
 
 def test_a_process_that_answers_nobody_is_stuck_if_it_did_not_twice() -> None:
@@ -364,7 +366,7 @@ def test_who_sends_to_a_full_mailbox_waits_for_its_actor() -> None:
     full = Mailbox("trainer", UID, 1001, (program.address,))
     found = verdict([proc(0, busy(READS))._replace(mailboxes=(full,)), program])
     assert found.full == ("trainer[0]: 1,001 messages wait, 1 process is held back",)
-    assert found.sentence.startswith("Stuck: the program in broadcast (train.py:9); rank 0 ")
+    assert found.sentence.startswith("Stuck: the client in broadcast (train.py:9); trainers[0] ")
     assert found.sentence.endswith(
         "in recv (data.py:31): its mailbox is full, 1,001 messages wait."
     )
@@ -379,8 +381,47 @@ def test_processes_that_read_pages_from_a_disk_are_said_to_swap() -> None:
 
 
 def test_processes_that_have_failed_are_listed_and_hold_up_nobody() -> None:
-    found = verdict([proc(0), unseen(1)._replace(note="has ended: killed by SIGKILL\nmore", pid=0)])
-    assert found.status == FINE and found.failures == ("trainers[1] has ended: killed by SIGKILL",)
+    ended = [
+        unseen(rank)._replace(note="has ended: killed by SIGKILL\nmore", pid=0, ago=240.0 * rank)
+        for rank in (1, 2)
+    ]
+    found = verdict([proc(0), *ended])
+    assert (found.status, found.exit_status, found.blamed) == (DEGRADED, 5, ())
+    assert found.failures[0] == "trainers[1] has ended: killed by SIGKILL, 4 min ago"
+    without = "without trainers[1]: killed by SIGKILL, 4 min ago; and 1 more."
+    assert found.sentence == f"Degraded: goes on {without}"
+    assert next(kind for kind, _ in lines(found)) == LATE
+    # the hang is the news, and what may have led to it
+    stuck = verdict([proc(0, waiting(address(3))), *ended, proc(3, busy(READS))])
+    assert stuck.status == STUCK and stuck.sentence.endswith(f" in recv (data.py:31); {without}")
+
+
+def test_ranks_that_have_failed_do_not_wait_and_those_in_their_place_make_it_whole() -> None:
+    ended = unseen(1)._replace(note="has ended: killed by SIGKILL", pid=0)
+    assert verdict([proc(0), ended]).sentence.startswith("Degraded: ")
+    again = verdict([proc(0), ended, proc(1)])
+    assert again.status == FINE and again.failures != ()
+    assert again.sentence == "Fine: nothing runs: 2 ranks wait for a message."
+
+
+def test_a_rank_has_stood_as_long_as_the_first_has_waited_for_it() -> None:
+    held_up = [proc(0, waiting(address(3), age=52.0)), proc(1, waiting(address(3), age=7.0))]
+    found = verdict([*held_up, proc(3, busy(READS))])
+    assert (found.seconds, found.blamed[0].seconds) == (52.0, 52.0)
+    shown = [text for _, text in lines(found)]
+    assert shown[0].startswith("Stuck for 52 s: ")
+    assert [text for text in shown if text.startswith("  > ")] == [
+        "  > 1 rank [3], process 1003 on h0: step: recv (data.py:31); stands for 52 s"
+    ]
+
+
+def test_a_rank_that_marks_steps_has_stood_no_longer_than_since_its_last() -> None:
+    trains = [proc(rank, busy(ALL_REDUCE)) for rank in range(3)] + [proc(3, busy(READS))]
+    all_day = client(*GET, wait=Wait(36_000.0, UID, tuple(map(address, range(4)))))
+    found = verdict([*(each._replace(stepped=52.0) for each in trains), all_day])
+    assert found.seconds == 52.0 and found.sentence.startswith(
+        "Stuck for 52 s: trainers[0-2] in all_"
+    )
 
 
 def test_a_rank_in_the_debugger_is_said_to_be_there() -> None:

@@ -24,7 +24,13 @@ def found(
     procs = [_proc(rank, len(times)) for rank in range(len(times))]
     paces = {
         _address(rank): [
-            Pace(UID, endpoint, tuple(int(1e6 * each) for each in took), int(1e6 * ago))
+            Pace(
+                UID,
+                endpoint,
+                tuple(int(1e6 * each) for each in took),
+                int(1e6 * ago),
+                int(1e6 * max(took)),
+            )
         ]
         for rank, took in enumerate(times)
     }
@@ -44,7 +50,7 @@ def test_a_rank_that_takes_longer_at_each_step_is_one_and_the_text_says_by_how_m
     assert (
         str(late)
         == "trainers[3] (host h1, process 1003) is slower than the others by 40 %: 1.4 s a step"
-        " where the median is 1.0 s, in the last 12 steps"
+        " where the median is 1.0 s, in the last 12 steps, for 17 s"
     )
     procs = Stacks([_proc(rank, 8) for rank in range(8)], {})
     verdict = judge(procs, procs, 1.0, [late])
@@ -57,10 +63,13 @@ def test_a_rank_that_takes_longer_at_each_step_is_one_and_the_text_says_by_how_m
 
 def test_calls_count_where_no_steps_are_marked_and_only_there() -> None:
     [late] = found([[0.05] * 20, [0.05] * 20, [0.2] * 20], "forward")
-    assert "0.20 s a call of forward where the median is 50 ms, in the last 20 calls" in str(late)
+    assert (
+        "0.20 s a call of forward where the median is 50 ms, in the last 20 calls, for 4 s"
+        in str(late)
+    )
     procs = [_proc(rank, 3) for rank in range(3)]
-    equal = {_address(rank): [Pace(UID, "", (50_000,) * 20, 0)] for rank in range(3)}
-    equal[_address(2)] = [*equal[_address(2)], Pace(UID, "forward", (200_000,) * 20, 0)]
+    equal = {_address(rank): [Pace(UID, "", (50_000,) * 20, 0, 50_000)] for rank in range(3)}
+    equal[_address(2)] = [*equal[_address(2)], Pace(UID, "forward", (200_000,) * 20, 0, 200_000)]
     assert stragglers(procs, equal) == ()
 
 

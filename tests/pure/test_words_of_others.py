@@ -74,7 +74,10 @@ def typed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return said
 
 
-@pytest.mark.parametrize("command", [word for words in cli._MODULES.values() for word in words])
+@pytest.mark.parametrize(
+    "command",
+    [word for modules in cli._GROUPS.values() for words in modules.values() for word in words],
+)
 def test_what_a_command_says_and_raises_is_text(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

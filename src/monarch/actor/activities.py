@@ -71,8 +71,7 @@ class Blocked(NamedTuple):
         actor: Which waits; None where that is not noted: a wait with a time limit, or outside of
             actors.
         task: Of its event loop; None where its thread waits.
-        since: Seconds since 1970; None where that is not noted, and no tick of the pulse has seen
-            it.
+        since: Seconds since 1970.
         waits_for: In words.
         uid: Id of the actors that owe an answer; 0 if it waits for something else.
         silent: Their processes.
@@ -81,7 +80,7 @@ class Blocked(NamedTuple):
 
     actor: ActorCell | None
     task: object
-    since: float | None
+    since: float
     waits_for: str
     uid: int
     silent: Sequence[ProcAddress]
@@ -96,9 +95,10 @@ def blocked(hub: MessageHub) -> list[Blocked]:
         for task, (future, since) in cell.waits.copy().items():
             noted.add(future)
             found.append(_blocked(cell, task, since, future, numbers))
-    others = [future for future in waited_for.copy() if future not in noted]
     return found + [
-        _blocked(None, None, hub.pulse.waited_since(future), future, numbers) for future in others
+        _blocked(None, None, since, future, numbers)
+        for future, since in waited_for.copy().items()
+        if future not in noted
     ]
 
 
@@ -110,7 +110,7 @@ def owners_of(hub: MessageHub) -> list[BaseCell]:
 def _blocked(
     cell: ActorCell | None,
     task: object,
-    since: float | None,
+    since: float,
     future: FutureState,
     numbers: dict[int, int],
 ) -> Blocked:

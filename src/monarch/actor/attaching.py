@@ -10,6 +10,7 @@ from .._core.actors.context import current_hub
 from .._core.calls.future import Future
 from .._core.client import client
 from .._core.client.client import after_the_end as after_the_end
+from .._core.client.faults import why_hosts_end as why_hosts_end
 from .._core.mesh.attachment import Attachment, check_workers
 from .._core.mesh.host_mesh import HostMesh
 from .._core.shape import Extent, Shape

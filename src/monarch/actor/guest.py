@@ -8,6 +8,7 @@ Nothing waits for it, and its end closes its connections.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import NoReturn
 
 from .._core.client import client
@@ -21,6 +22,10 @@ class Guest(client.Client):
 
     def ensure_agent(self) -> ProcAddress:
         return self.hub.address.agent
+
+    @property
+    def used_hosts(self) -> Sequence[str]:
+        return ()  # they are the program's, and may be looked at again
 
     def attach(self, *_: object) -> NoReturn:
         raise RuntimeError(

@@ -56,7 +56,8 @@ class Worker:
         refuse_imports("the start of a worker")
         channel = parse_channel(address)
         trust = trust_for(ca, private_key)
-        trust.require(channel.listening)
+        # by the address that was given: the socket may be there already, and go by its number
+        trust.require(channel.listening._replace(host=channel.host, port=channel.port, fd=-1))
         host = channel.name if channel.dialable else random_name()
         agent = ProcAddress(host, AGENT)
         # its address is of many characters, and may be that of another worker here

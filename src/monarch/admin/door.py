@@ -32,7 +32,7 @@ from .. import config, control, trust
 from .._proc_stat import STARTED, stat_of
 from ..actor import this_host
 from ..programs import start_host
-from .address import Address, Tls, listen, names_of, parse, tls_files
+from .address import Address, Tls, listen, names_of, narrowed, parse, tls_files
 from .keys import ACT, ROLES, Keys
 from .processes import CODE, PROGRAM_ENDED
 
@@ -98,7 +98,8 @@ class Door:
         check_installed()
         self._quiet = quiet
         self._at_once = at_once
-        wanted, tls = parse(address), tls_files()
+        tls = tls_files()
+        wanted = narrowed(parse(address), tls)
         secret = trust.find_secret(None) or os.urandom(32)
         self._listener = listen(wanted, tls)
         host, port = self._listener.getsockname()[:2]

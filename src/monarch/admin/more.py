@@ -26,6 +26,7 @@ from ..telemetry.prometheus import CONTENT_TYPE, exposition
 from ..telemetry.run_file import snapshot_source, write_run
 from ..why.gather import of_program as why
 from ..why.model import Verdict
+from ..why.run import judged
 from . import child, picture
 from .feeds import Event, Feed, FeedSource
 from .keys import ACT
@@ -171,7 +172,7 @@ def _events(call: ApiCall) -> Events:
 def _snapshot(call: ApiCall) -> Page:
     """All tables as they are now, as a file for `monarch query --run`, or for duckdb."""
     connection = call.program.connection
-    about = {"program": str(connection.program), "reason": "a snapshot by the admin interface"}
+    about = {**judged(connection), "reason": "a snapshot by the admin interface"}
     with tempfile.TemporaryDirectory(prefix="monarch-snapshot-") as folder:
         written = write_run(Path(folder, "run.duckdb"), snapshot_source(connection), about, 30.0)
         return Page(written.path.open("rb"), "application/vnd.duckdb")

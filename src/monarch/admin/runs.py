@@ -34,7 +34,7 @@ _SUMMARY = """
     SELECT (SELECT min(timestamp_us) / 1e6 FROM actors) AS begun, (SELECT max(timestamp_us) / 1e6 FROM hosts) AS ended,
         (SELECT count(*) FROM procs WHERE mesh <> 'client') AS ranks, (SELECT count(*) FROM hosts) AS hosts,
         (SELECT string_agg(DISTINCT mesh, ', ' ORDER BY mesh) FROM procs WHERE mesh <> 'client') AS meshes,
-        (SELECT map_from_entries(list((name, value))) FROM run WHERE kind = 'about') AS about
+        (SELECT map_from_entries(list((name, value))) FROM run WHERE kind = 'about' AND name <> 'verdict') AS about
 """
 _SECONDS = 20.0
 

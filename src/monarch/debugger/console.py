@@ -112,22 +112,27 @@ class Console:
         self._number = random_uid()
         self._driver = f"{getpass.getuser()}@{socket.gethostname()} (pid {os.getpid()})"
 
-    def run(self, first: str = "") -> None:
+    def run(self, first: str = "") -> bool:
         """Read and do commands until `quit`, the end of the input, or that of the program.
 
         Args:
             first: A command to begin with.
+
+        Returns:
+            Whether the last command has worked; without any, whether an actor has stopped.
 
         Raises:
             OSError: The terminal has hung up.
         """
         self._terminal.write(_BANNER + _HINTS)
         try:
+            self._worked = bool(first or self.rows())
             going = self._step(first) if first else True
             while going:
                 going = self._step()
         except SupervisionError:
-            self._terminal.write("The program has ended.\n")
+            self._failed("The program has ended.")
+        return self._worked
 
     def _step(self, given: str = "") -> bool:
         try:
@@ -139,18 +144,23 @@ class Console:
             self._terminal.write("\n")
             return True
         except ValueError as error:
-            self._terminal.write(f"Error parsing input: {error}\n")
+            self._failed(f"Error parsing input: {error}")
             return True
         if command is None:
             return True
         if command.verb == "quit":
             self._terminal.write("Quitting debug session...\n")
             return False
+        self._worked = True
         try:
             getattr(self, f"_do_{command.verb}")(command)
         except (LookupError, PermissionError, ValueError, TimeoutError) as error:
-            self._terminal.write(f"Error processing command: {_text(error)}\n")
+            self._failed(f"Error processing command: {_text(error)}")
         return True
+
+    def _failed(self, text: str) -> None:
+        self._terminal.write(f"{text}\n")
+        self._worked = False
 
     def _complete(self, line: str, begin: int, end: int) -> list[str]:
         if not line[:begin].strip():
@@ -207,7 +217,11 @@ class Console:
             wanted = RankSelector(command.ranks)
             found = [row for row in named if wanted.matches(row.who.rank, row.who.coordinates)]
         if not found:
-            raise LookupError(f"No debug session for {command.name} {command.ranks}")
+            who = f"{command.name} {command.ranks}".rstrip()
+            raise LookupError(
+                f"No debug session for {who}: it has not stopped. `interrupt {who}` stops it at its"
+                " next line; `monarch stacks` shows where it is"
+            )
         if len(found) > 1:
             labels = ", ".join(row.label for row in found)
             raise LookupError(

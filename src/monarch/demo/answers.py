@@ -75,7 +75,8 @@ class Processes:
         odd = world.is_odd(proc)
         done = int(world.steps(now, odd))
         took = tuple(int(1e6 * world.took(proc, step)) for step in range(max(0, done - MOST), done))
-        return [Pace(proc.mesh.actor_uid, "", took, int(1e6 * (now - world.begin_of(done, odd))))]
+        ago = int(1e6 * (now - world.begin_of(done, odd)))
+        return [Pace(proc.mesh.actor_uid, "", took, ago, max(took, default=0))]
 
     def _watch(self, address: ProcAddress, now: float, *fields: Any) -> Watching:
         return Watching(int(now * 1e9), True)

@@ -107,7 +107,8 @@ def _steps(asked: HostQuestion) -> Iterator[Row]:
         odd = asked.world.is_odd(proc)
         for step in asked.steps(proc, fewest=32):
             end, took = asked.world.begin_of(step + 1, odd), asked.world.took(proc, step)
-            yield int(end * 1e6), proc.id, proc.actor_id, proc.rank, step + 1, int(took * 1e6)
+            us = int(took * 1e6)
+            yield int(end * 1e6), proc.id, proc.actor_id, proc.rank, step + 1, us, us
 
 
 @fills("spans")

@@ -25,9 +25,11 @@ def of_host(
         end = world.end(proc, now)
         if end is None:
             yield _look(world, proc, now)
-        elif wanted.ended:
-            note = f"{HAS_ENDED}: {end.reason}"
-            yield ProcStacks(mesh.name, rank, mesh.size, 0, host.machine, "", note, ())
+        elif wanted.ended and not end.is_stop:
+            note, ago = f"{HAS_ENDED}: {end.reason}", max(0.0, now - world.fault_at)
+            yield ProcStacks(
+                mesh.name, rank, mesh.size, 0, host.machine, "", note, (), proc.address, ago=ago
+            )
 
 
 def _program(world: DemoWorld, now: float) -> ProcStacks:

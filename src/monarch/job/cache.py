@@ -12,6 +12,7 @@ for it ends when that is done, when it died, or after `_LOCK_PATIENCE`.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -34,6 +35,21 @@ _LOCK_PATIENCE = 120.0  # seconds
 _LOCK_PAUSE = 0.05  # seconds until the lock is tried again; the kernel offers no wait with an end
 
 logger = logging.getLogger("monarch.job")
+
+
+@contextmanager
+def needs_room(job: object) -> Iterator[None]:
+    """Have a disk that is full while a job starts be an error of the job.
+
+    Raises:
+        JobError: It is full.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise JobError(f"{job!r} can't be started, as a disk is full: {error}") from error
 
 
 def with_format(state: dict[str, Any]) -> dict[str, Any]:

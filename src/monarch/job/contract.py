@@ -30,7 +30,7 @@ from pathlib import Path
 
 from .. import _ours
 from ..actor import attach_to_workers
-from ..actor.attaching import after_the_end
+from ..actor.attaching import after_the_end, why_hosts_end
 from ..errors import JobError
 from ..trust import read_secret_file, write_secret_file
 from .cache import CacheFile
@@ -235,6 +235,14 @@ class WorkersJob(JobTrait):
         """
         raise NotImplementedError
 
+    def _pending(self) -> str:
+        """Explain why its hosts are not there yet; empty if they are, or that is not known."""
+        return ""
+
+    def _why_ended(self) -> str:
+        """Explain why hosts of it have ended, as the scheduler tells it; empty if it doesn't."""
+        return ""
+
     def _check_scalable(self, hosts: Sequence[HostId]) -> None:
         """Raise a JobError if these hosts can't be added, replaced or removed.
 
@@ -365,4 +373,6 @@ class WorkersJob(JobTrait):
             mesh: attach_to_workers(ca=None, workers=addresses[mesh], name=mesh, secret=secret)
             for mesh in self._meshes
         }
+        if self._why_ended not in why_hosts_end:
+            why_hosts_end.append(self._why_ended)
         return JobState(attached)

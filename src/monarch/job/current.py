@@ -38,7 +38,7 @@ def set_current_job(spec: str) -> JobTrait:
         AttributeError: The module has no such attribute, or it is None.
         TypeError: It is no job.
     """
-    job = import_spec(spec)
+    job = importspec_of(spec)
     name = active_context()
     use_context(name)
     with opened(_folder(name)) as folder:
@@ -52,13 +52,13 @@ def load_current_job() -> JobTrait:
     Raises:
         FileNotFoundError: None was set here.
     """
-    spec = _spec(active_context())
+    spec = spec_of(active_context())
     if not spec:
         folder = _folder(active_context())
         raise FileNotFoundError(
             f"no job is set in {folder}: `monarch apply module.attribute` sets one"
         )
-    return import_spec(spec)
+    return importspec_of(spec)
 
 
 def contexts() -> list[str]:
@@ -84,7 +84,7 @@ def running_job(name: str) -> JobTrait:
         JobError: There is no such context here, or its job does not run.
     """
     known = contexts()
-    named = [each for each in known if name in (each, _spec(each))]
+    named = [each for each in known if name in (each, spec_of(each))]
     if not named:
         raise JobError(
             f"there is no job {name!r} here, only {', '.join(known) or 'none'}: `monarch context"
@@ -96,7 +96,8 @@ def running_job(name: str) -> JobTrait:
     return job_load(path)
 
 
-def _spec(context: str) -> str:
+def spec_of(context: str) -> str:
+    """Return the job of a context, as module.attribute; empty if none is set there."""
     with suppress(FileNotFoundError), opened(_folder(context)) as folder:
         return folder.read(_SPEC).decode().strip()
     return ""
@@ -193,7 +194,7 @@ def _folder(context: str) -> Path:
     return Path(HERE).absolute() / context
 
 
-def import_spec(spec: str) -> JobTrait:
+def importspec_of(spec: str) -> JobTrait:
     """Import the job that is named as ``module.attribute``; raises as `set_current_job` does."""
     module, _, name = spec.rpartition(".")
     if not module or not name:

@@ -47,7 +47,7 @@ from .kubernetes_manifest import (
     worker_container,
 )
 from .kubernetes_pods import Pods
-from .kubernetes_wait import wait_for_pods
+from .kubernetes_wait import describe, wait_for_pods
 from .trait import JobTrait
 from .waiting import Waiting
 
@@ -301,7 +301,12 @@ class KubernetesJob(WorkersJob):
     # finding
 
     def can_run(self, spec: JobTrait) -> bool:
-        """Check whether `spec` describes the same job, complete and with no hopeless pod."""
+        """Check whether `spec` describes the same job, complete and with no hopeless pod.
+
+        False outside of a pod, where a job that is for programs in pods is out of reach.
+        """
+        if self._kubeconfig.is_out_of_place:
+            return False
         if not self._same_spec(spec) or not self._is_running():
             return False
         api = self._api()
@@ -322,6 +327,12 @@ class KubernetesJob(WorkersJob):
         if self._made:
             return not any(_is_over(api.get(resource, name)) for resource, name in self._made)
         return any(pods.serving() for pods in self._look(api))
+
+    def _pending(self) -> str:
+        missing = [pods for pods in self._look(self._api()) if pods.addresses() is None]
+        return "; ".join(describe(self._api(), pods, self._controller) for pods in missing)
+
+    _why_ended = _pending  # what its pods tell
 
     def _look(self, api: Api) -> list[Pods]:
         found = [Pods(mesh) for mesh in self._all_meshes()]

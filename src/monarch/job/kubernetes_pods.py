@@ -176,19 +176,23 @@ def _trouble(pod: Object) -> Trouble | None:
         *(status.get("initContainerStatuses") or []),
         *(status.get("containerStatuses") or []),
     ]
+    if status.get("phase") == "Failed" and status.get("reason"):  # by the node: Evicted
+        return Trouble(name, f"{status['reason']}{_after(status.get('message'))}")
     for container in statuses:
         waiting = container.get("state", {}).get("waiting", {})
         reason = waiting.get("reason", "")
         if reason and reason not in ("ContainerCreating", "PodInitializing"):
             text = f"{reason}{_after(waiting.get('message'))}"
             return Trouble(name, text, reason in _HOPELESS, container=container["name"])
-        ended = container.get("state", {}).get("terminated", {})
+        states = container.get("state", {}), container.get("lastState", {})
+        ended = next((each["terminated"] for each in states if "terminated" in each), {})
         if ended.get("exitCode"):
             text = (
                 f"its container {container['name']!r} has ended with exit status"
                 f" {ended['exitCode']}"
             )
-            return Trouble(name, text + _after(ended.get("message")), container=container["name"])
+            text += _after(ended.get("reason")) + _after(ended.get("message"))
+            return Trouble(name, text, container=container["name"])
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
         reason = scheduled.get("reason", "")

@@ -78,9 +78,7 @@ def wait_for_pods(
             ):
                 why = f"no node has had room for it for {limit:g} s (schedule_timeout)"
                 raise JobError(_hopeless(api, *no_room[0], why))
-            state = "; ".join(
-                _describe(pods) or _without_pods(api, pods, controller) for pods in missing
-            )
+            state = "; ".join(describe(api, pods, controller) for pods in missing)
             rows = [(mesh.name, trouble.pod, trouble.text) for mesh, trouble in troubles]
             if timeout is not None and waiting.seconds > timeout:
                 raise JobError(
@@ -161,13 +159,13 @@ def _without_pods(api: Api, pods: Pods, controller: Resource) -> str:
     return state
 
 
-def _describe(pods: Pods) -> str:
-    """Explain what is missing of a mesh that has pods, and why."""
+def describe(api: Api, pods: Pods, controller: Resource) -> str:
+    """Explain what is missing of a mesh, and why."""
+    if not pods.all:
+        return _without_pods(api, pods, controller)
     missing = pods.missing()
     state = f"{pods.mesh.name}: {pods.mesh.size - len(missing)} of {pods.mesh.size} pods serve"
     ending = [name for name, pod in pods.all.items() if is_ending(pod)]
-    if not pods.all:
-        return ""
     reasons = [f"{trouble.pod}: {trouble.text}" for trouble in pods.troubles()[:1]]
     reasons += [f"{', '.join(ending)} ending"] if ending else []
     ranks = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")

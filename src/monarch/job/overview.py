@@ -18,6 +18,7 @@ from ..errors import MonarchError
 from ..logs.remote import look_on
 from ..programs import PATIENCE, DescribeHost, HostDescription, ask_agents
 from . import telemetry
+from .contract import WorkersJob
 from .trait import job_load
 
 
@@ -47,9 +48,10 @@ class Overview(NamedTuple):
     Attributes:
         job: As it was described.
         id: Its id.
-        runs: Whether any of it runs.
+        runs: Whether any of it runs, or waits for its hosts.
         hosts: Its hosts, as far as they can be reached.
         error: Why they can't; empty if they can.
+        pending: Why it waits for its hosts; empty if they are there.
     """
 
     job: str
@@ -57,6 +59,7 @@ class Overview(NamedTuple):
     runs: bool
     hosts: list[HostRow]
     error: str
+    pending: str = ""
 
 
 def look_at(path: Path, limit: float) -> Overview:
@@ -82,6 +85,8 @@ def look_at(path: Path, limit: float) -> Overview:
         with within(limit):
             if not saved._is_running():
                 return found._replace(runs=False)
+            if isinstance(saved, WorkersJob) and (pending := saved._pending()):
+                return found._replace(pending=pending)
             meshes = saved.state(path)._hosts
             return found._replace(
                 hosts=[row for name, hosts in meshes.items() for row in _rows(name, hosts)]
@@ -107,7 +112,7 @@ def _rows(mesh: str, hosts: HostMesh) -> Iterator[HostRow]:
         try:
             description: HostDescription = answer.get(timeout=PATIENCE)
         except (MonarchError, TimeoutError) as error:
-            yield HostRow(mesh, number, address, "", {}, str(error).partition("\n")[0])
+            yield HostRow(mesh, number, address, "", {}, str(error))
         else:
             procs = Counter(proc.mesh for proc in description.procs)
             yield HostRow(mesh, number, address, description.machine, dict(procs), "")

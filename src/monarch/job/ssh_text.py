@@ -14,6 +14,11 @@ from .worker_spec import WorkerSpec
 HERE, ELSEWHERE = "monarch: here", "monarch: elsewhere"
 """What `keeper` says: whether the other machine is one that has the folder already."""
 
+OTHERS = (
+    "another user of this machine has this job there: all its hosts on one machine need one user"
+)
+"""The error of `keeper` where the folder is not its user's."""
+
 LIFELINE, REPORT = 0, 3
 """Descriptors of a worker.
 
@@ -106,7 +111,8 @@ def keeper(folder: str, at_end: str = "true") -> str:
     return (
         f"umask 077; if mkdir {folder} 2>/dev/null; then echo; echo {shlex.quote(ELSEWHERE)}; cat"
         f" >/dev/null; {at_end}; rm -rf {folder}; elif [ -O {folder} ]; then echo; echo"
-        f" {shlex.quote(HERE)}; cat >/dev/null; else mkdir {folder}; fi"
+        f" {shlex.quote(HERE)}; cat >/dev/null; elif [ -e {folder} ]; then echo"
+        f" {shlex.quote(OTHERS)} >&2; exit 1; else mkdir {folder}; fi"
     )
 
 

@@ -30,7 +30,7 @@ from .._lazy import shown_by
 from ..errors import JobError
 from ..logs.keep import keep_logs, stop_keeping
 from . import admin, code, logs, telemetry
-from .cache import CacheFile, checked_format, conflict, with_format
+from .cache import CacheFile, checked_format, conflict, needs_room, with_format
 from .interrupt import one_interrupt_held
 from .mounts import MountingJob
 from .observed import Observed
@@ -151,15 +151,15 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
         """Start the job, unless it runs already. `state` and `dump` save it.
 
         Args:
-            client_script: A script to run as part of the job, apart from this program. Its form
-                depends on the kind of job.
+            client_script: A script to run as part of the job; its form depends on the kind of job.
 
         Raises:
             RuntimeError: It is called by the top level of a module that a proc imports.
         """
         self._refuse_imports()
         if not self.active:
-            self._start(client_script)
+            with needs_room(self):
+                self._start(client_script)
 
     def state(self, cached_path: str | os.PathLike[str] | None = DEFAULT_JOB_PATH) -> JobState:
         """Return the host meshes of the job; start it first, unless it runs.
@@ -169,13 +169,14 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
                 file, and this program is the only one that knows of it.
 
         Raises:
-            JobError: The file holds another job that runs, can't be read, or is not safe to read;
-                or a worker has ended.
+            JobError: The file holds another job that runs, can't be read, or is not safe to read; a
+                worker has ended; or a disk is full.
         """
         self._refuse_imports()
         admin.open_for(self._admin, self._telemetry)  # first: its port may be taken
         if not self.active:
-            self._find_or_start(cached_path)
+            with needs_room(self):
+                self._find_or_start(cached_path)
         elif cached_path is not None and self._owner._cache is None and self._saves_itself:
             self._save_late(CacheFile(cached_path))
         owner = self._owner
@@ -197,7 +198,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
                 access["link"] if wanted is not None and wanted.include_dashboard else None
             )
         owner._connected += (state,)
-        owner._mount(state, () if telemetry.looks_on() else self._mounts)
+        owner._mount(state, self._mounts if telemetry.mounts() else (), telemetry.looks_on())
         return state
 
     def scale(self, *, replace_lost: bool = False, **meshes: int) -> None:
@@ -320,7 +321,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
             raise
 
     def _refresh(self) -> bool:
-        """Take over how another program has scaled the job; return whether it is still there."""
+        """Take over how another program has scaled the job; return whether it is there."""
         if self._cache is None:
             return True
         saved = _read(self._cache)
@@ -366,10 +367,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
         self._reused = None
 
     def _abandon(self) -> None:
-        """Remove what is left of a job that has failed.
-
-        Nothing useful could be done if that fails as well.
-        """
+        """Remove what is left of a job that has failed, as far as that works."""
         try:
             self._kill()
         except Exception:

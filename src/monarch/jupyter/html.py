@@ -21,7 +21,7 @@ MOST_LINES = 200
 MOST_CHARACTERS = 200
 """Of a line, and of a cell."""
 
-_COLOURS = {"fine": "#2e7d32", "slow": "#b26a00", "stuck": "#c62828"}
+_COLOURS = {"fine": "#2e7d32", "slow": "#b26a00", "degraded": "#b26a00", "stuck": "#c62828"}
 
 
 def shown(kind: str, thing: Any) -> str:

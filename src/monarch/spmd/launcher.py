@@ -1,7 +1,8 @@
 """`torchrun`'s place: a script on every rank of some hosts, started again when a rank fails.
 
 There is no rendezvous. One actor, the launcher, starts all ranks, so it knows them; each start has
-a store of its own, which listens before the first rank does. What ends the launcher's wait for a
+a store of its own, which listens before the first rank does, on the loopback interface: from other
+hosts, ranks reach it over the links of the program. What ends the launcher's wait for a
 rank: the end of the script, of the rank's process, or of its host. When one has failed, the others
 get SIGTERM, and SIGKILL after `shutdown_timeout`.
 """
@@ -22,12 +23,14 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from .._forwarding import relay
 from ..actor import (
     Actor,
     ActorError,
     HostMesh,
     MeshFailure,
     Point,
+    ProcMesh,
     SupervisionError,
     concurrent_endpoint,
     endpoint,
@@ -164,6 +167,8 @@ class Launcher(Actor):
             first = ranks.slice(**dict.fromkeys(procs.extent.labels, 0))
             store = await first.open_store.call_one(procs._procs.hosts, _STORE_TIMEOUT)
             attempt = Attempt(number, self._files, *store)
+            if len(hosts) > 1 and attempt.has_store and self._options.master_addr is None:
+                attempt = attempt._replace(ways=await _ways(procs, attempt.port))
             self._ranks, self._procs = ranks, procs
             watch = (
                 asyncio.ensure_future(self._watch(ranks)) if self._options.hang_timeout else None
@@ -235,6 +240,14 @@ class Launcher(Actor):
                 " give a number"
             )
         return found.values()[0]
+
+
+async def _ways(procs: ProcMesh, port: int) -> tuple[int, ...]:
+    """Have a port of each other host lead to one of the first; return those of all."""
+    by_host, _ = procs.extent.labels
+    others = procs.slice(local=0, **{by_host: slice(1, None)})
+    first = procs.slice(local=0, **{by_host: 0})
+    return port, *await relay(first, port, others)
 
 
 def _end(ranks: Any, ended: Collection[int], number: int = signal.SIGTERM) -> None:

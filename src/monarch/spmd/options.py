@@ -152,7 +152,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     add("tee", "-t", default="0", metavar="R", help="streams to files as well, in the same form")
     about = "local ranks whose output is shown; default: all"
     add("local-ranks-filter", default="", metavar="R,...", help=about)
-    about = "where rank 0 is reached; default: the name of its host"
+    about = "where rank 0 is reached, and the store, by anybody; default: the name of its host"
     add("master-addr", metavar="HOST", help=about)
     about = "TCP port of the store there; default: a free one"
     add("master-port", type=int, default=0, metavar="PORT", help=about)

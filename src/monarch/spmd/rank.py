@@ -83,6 +83,8 @@ class Attempt(NamedTuple):
         address: Host of the store.
         port: TCP port of the store.
         has_store: Whether that is open already, so that rank 0 need not.
+        ways: Where there are several hosts, and the store is not open to the network: a port of
+            each, on its loopback interface, that leads to the store.
     """
 
     number: int
@@ -90,6 +92,7 @@ class Attempt(NamedTuple):
     address: str
     port: int
     has_store: bool
+    ways: tuple[int, ...] = ()
 
 
 class _Offer(NamedTuple):
@@ -157,7 +160,7 @@ class RankProcess(Actor):
         address = self._options.master_addr or (
             _LOCALHOST if len(hosts) == 1 else own_name(hosts=hosts)
         )
-        interface = "127.0.0.1" if address == _LOCALHOST else ""
+        interface = "127.0.0.1" if self._options.master_addr in (None, _LOCALHOST) else ""
         listener = socket.create_server((interface, self._options.master_port), backlog=4096)
         port: int = listener.getsockname()[1]
         has_store = find_spec("torch") is not None
@@ -315,9 +318,13 @@ class RankProcess(Actor):
                 made.get("CUDA_VISIBLE_DEVICES"), int(made["LOCAL_RANK"])
             )
             made["LOCAL_RANK"] = "0"
-        if not options.no_python:
+        if attempt.ways:
+            way = attempt.ways[int(made["GROUP_RANK"])]
+            made["MONARCH_STORE_AT"] = f"{way}:{attempt.port}:{attempt.address}"
+        if attempt.ways or not options.no_python:
             path = made.get("PYTHONPATH")
             made["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_STARTUP), path)))
+        if not options.no_python:
             made["MONARCH_STACKS"] = f"{int(STACK_SIGNAL)}:{STACK_FILE}"
         return made
 

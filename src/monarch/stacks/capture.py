@@ -124,7 +124,7 @@ class _Waits:
     def described(self, wait: Any) -> Wait | None:
         if wait is None or not wait.silent:
             return None
-        age = None if wait.since is None else max(0.0, time.time() - wait.since)
+        age = max(0.0, time.time() - wait.since)
         call = f"{self._here} {wait.request}" if wait.request else ""
         return Wait(age, wait.uid, tuple(wait.silent), call)
 

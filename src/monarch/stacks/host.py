@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -113,12 +114,13 @@ class HostStacks:
                     proc.coordinates,
                 )  # fmt: skip
             elif not proc.end.is_stop:
-                note = f"{HAS_ENDED}: {proc.end.reason}"
                 self._failed.append(
                     ProcStacks(
-                        proc.mesh, proc.rank, proc.size, 0, description.machine, "", note, ()
+                        proc.mesh, proc.rank, proc.size, 0, description.machine, "",
+                        f"{HAS_ENDED}: {proc.end.reason}", (), proc.address,
+                        ago=time.monotonic() - proc.end.known if proc.end.known else None,
                     )
-                )
+                )  # fmt: skip
         self._waiting = set(range(len(self._found)))
         self._news = threading.Condition()
         # those that run a script, which is looked at in their place

@@ -125,6 +125,8 @@ class ProcStacks(NamedTuple):
         coordinates: Its rank, by dimension of the mesh.
         mailboxes: Its actors; none where nobody could ask.
         kernel: What the kernel says; None of a process that has ended, or not started.
+        ago: Seconds since its agent has learned of its end; None of one that runs.
+        stepped: Seconds since it has marked a step; None of one that marks none.
     """
 
     mesh: str
@@ -139,3 +141,5 @@ class ProcStacks(NamedTuple):
     coordinates: Mapping[str, int] = {}
     mailboxes: tuple[Mailbox, ...] = ()
     kernel: Kernel | None = None
+    ago: float | None = None
+    stepped: float | None = None

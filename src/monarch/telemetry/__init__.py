@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from .metrics import Meter, Observation, get_meter
     from .profile import Profile
     from .result import QueryResult
-    from .spans import span, step, trace_context, traced
+    from .spans import span, trace_context, traced
+    from .steps import step
     from .tables import TABLES, Table
 
 # what a process needs to answer is less than what it takes to ask
@@ -45,7 +46,8 @@ __getattr__, __dir__ = lazy_names(
         "metrics": ("Meter", "Observation", "get_meter"),
         "profile": ("Profile",),
         "result": ("QueryResult",),
-        "spans": ("span", "step", "trace_context", "traced"),
+        "spans": ("span", "trace_context", "traced"),
+        "steps": ("step",),
         "tables": ("TABLES", "Table"),
     },
 )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,41 +20,45 @@ from .._namedtuple import NamedTuple
 from .run_file import snapshot_source, write_run
 
 _BOUND = 8.0  # seconds; hosts that are silent take 6 of them
+UNHANDLED = "a failure that nobody handled"
+"""Why a file was written, where that has ended the program."""
 
 
 class _Kept(NamedTuple):
     job: str
     at_exit: bool
+    judge: Callable[[], str]
 
 
 _kept: dict[Path, _Kept] = {}
 
 
-def keep_run(path: Path, job: str, at_exit: bool) -> None:
+def keep_run(path: Path, job: str, at_exit: bool, judge: Callable[[], str]) -> None:
     """Write the file if a failure that nobody handles ends this program.
 
     Args:
         path: The file; its folder exists.
         job: Of what it is, for people.
         at_exit: Write it when the program, or the job, ends otherwise as well.
+        judge: Gives the verdict on the program, as JSON.
     """
     if not _kept:
         before_the_end.append(_at_fault)
         atexit.register(_at_exit)
-    _kept[path] = _Kept(job, at_exit)
+    _kept[path] = _Kept(job, at_exit, judge)
 
 
 def finish_run(path: Path) -> None:
     """The job is about to end: write its file if that was asked for."""
     kept = _kept.pop(path, None)
     if kept is not None and kept.at_exit:
-        _write(path, kept.job, "the end of the job")
+        _write(path, kept, "the end of the job")
 
 
 def _at_fault() -> None:
     for path, kept in list(_kept.items()):
         del _kept[path]
-        _write(path, kept.job, "a failure that nobody handled")
+        _write(path, kept, UNHANDLED)
 
 
 def _at_exit() -> None:
@@ -61,15 +66,16 @@ def _at_exit() -> None:
         finish_run(path)
 
 
-def _write(path: Path, job: str, reason: str) -> None:
-    about = {"program": f"{os.getpid()} ({' '.join(sys.argv)})", "job": job, "reason": reason}
+def _write(path: Path, kept: _Kept, reason: str) -> None:
+    about = {"program": f"{os.getpid()} ({' '.join(sys.argv)})", "job": kept.job, "reason": reason}
     try:
+        about["verdict"] = kept.judge()
         written = write_run(path, snapshot_source(), about, _BOUND)
     except Exception as error:
         text = f"what all processes did is not kept: {error}"
     else:
         text = (
-            f"what all processes did is kept in {written.path}: monarch query --run {written.path}"
+            f"what all processes did is kept in {written.path}: monarch query {written.path}"
             " 'SHOW TABLES'"
         )
     with suppress(OSError, ValueError, AttributeError):

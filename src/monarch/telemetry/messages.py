@@ -186,6 +186,12 @@ class ActorSampler(Sampling):
         self._active: dict[int, _Handled] = {}  # by id of the frame
         # by meta, which says the extent that was called, too
         self._durations: dict[bytes, Durations] = {}
+        self._busy = 0
+
+    def busy(self, now: int) -> int:
+        """About how many nanoseconds messages were handled, by the weights of those seen."""
+        active = self._active.copy().values()
+        return self._busy + sum(seen.weight * (now - seen.begin) for seen in active)
 
     @property
     def durations(self) -> dict[str, Durations]:
@@ -226,7 +232,9 @@ class ActorSampler(Sampling):
         durations = self._durations.get(seen.meta)
         if durations is None:
             durations = self._durations[seen.meta] = Durations()
-        durations.add(max(0, seen.end - seen.begin), seen.weight)
+        took = max(0, seen.end - seen.begin)
+        self._busy += took * seen.weight
+        durations.add(took, seen.weight)
 
 
 def start(hub: Any, mode: str) -> ActorSampler:
@@ -318,11 +326,11 @@ def _sent(asked: Asked) -> Iterator[Row]:
         )  # fmt: skip
 
 
-def handled() -> Iterator[tuple[int, str, int, int | None, int]]:
-    """Messages that are remembered: actor, endpoint, begin and end in microseconds, weight."""
+def handled() -> Iterator[tuple[int, str, int, int]]:
+    """Messages that are remembered and over: actor, endpoint, begin and end in microseconds."""
     for each in _kept():
-        end = each.end // 1000 if each.end is not None else None
-        yield each.uid, _endpoint(each.meta), each.begin // 1000, end, each.weight
+        if each.end is not None:
+            yield each.uid, _endpoint(each.meta), each.begin // 1000, each.end // 1000
 
 
 @produces("history", own_thread=True)

@@ -94,8 +94,13 @@ def _failures(asked: Asked) -> Iterator[Row]:
                 )
                 yield (
                     _NOW, str(who), failure.reason, root.actor or root.proc,
-                    root.mesh or None, times.get((address, mesh.spec.uid)), root is not failure,
+                    _named(root), times.get((address, mesh.spec.uid)), root is not failure,
                 )  # fmt: skip
+
+
+def _named(failure: Failure) -> str | None:
+    rank = f"[{failure.rank}]" if failure.rank is not None else ""
+    return f"{failure.mesh}{rank}" if failure.mesh else None
 
 
 def _root_of(failure: Failure) -> Failure:

@@ -126,14 +126,13 @@ def _waits(asked: Asked) -> Iterator[Row]:
         elif len(nobody_else) == 1:  # the client, which has no actors in its process
             uid = nobody_else[0]
         who = actor_id(hub.address, uid) if uid is not None else None
-        since = _us(wait.since) if wait.since is not None else None
         for address in wait.silent or (None,):
             whom = (
                 (actor_id(address, wait.uid), mesh_id(wait.uid), proc_id(address))
                 if address
                 else (None, None, None)
             )
-            yield who, here, endpoint, since, wait.waits_for, *whom
+            yield who, here, endpoint, _us(wait.since), wait.waits_for, *whom
 
 
 @produces("statistics")

@@ -65,7 +65,8 @@ _FILLERS = {
     ".messages": "messages message_status_events sent_messages history",
     ".nodes": "snapshots nodes children root_nodes host_nodes proc_nodes actor_nodes actor_executions"
     " actor_failures actor_inbound_orderings active_handlers",
-    ".spans": "spans span_events steps",
+    ".spans": "spans span_events",
+    ".steps": "steps",
     ".stack_rows": "stacks pyspy_dumps pyspy_stack_traces pyspy_frames",
     ".torch_events": "torch_events",
 }  # by module: the tables of which it fills some rows

@@ -57,7 +57,7 @@ def write_run(
     Args:
         path: The file. Nobody else may read it.
         source: Whose tables; see `snapshot_source`.
-        about: What the table ``run`` is to say.
+        about: What the table ``run`` is to say; the verdict is among it, as JSON.
         seconds: In which those that are asked have to answer.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Spans and steps: what a program says of its own course, in rings of a bounded size."""
+"""Spans: what a program says of its own course, in a ring of a bounded size."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ from typing import Any, TypeVar, overload
 
 from .._core.plane import SYSTEM, TRACE, ProcAddress, current_hub, running
 from .._lazy import whole
-from ..actor import context
 from .ids import actor_id, proc_id
-from .metrics import fits
 from .registry import Asked, produces
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -250,48 +248,6 @@ def traced(function: Any = None, *, name: str | None = None) -> Any:
     return call
 
 
-_steps: deque[tuple[int, int, int, int, int | None]] = deque(maxlen=_MOST)
-_last_steps: dict[int, tuple[int, int]] = {}
-
-
-def step(number: int | None = None) -> None:
-    """Say that a step of training begins: the time since the one before is what that has taken.
-
-    Called by each rank.
-
-    Args:
-        number: Which; by default one more than the last.
-
-    Raises:
-        TypeError: It is no whole number.
-        ValueError: It is one that 64 bits can't hold.
-    """
-    if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
-        raise TypeError(f"step() takes the number of the step, got {number!r}")
-    if number is not None and not fits(number):
-        raise ValueError(f"step() takes a number of 64 bits, got {number!r}")
-    now = time.time_ns() // 1000
-    here = context().actor_instance
-    uid = here.actor_id.uid
-    last = _last_steps.get(uid)
-    which = number if number is not None else last[0] + 1 if last is not None else 0
-    _steps.append((now, uid, here.rank.rank, which, now - last[1] if last is not None else None))
-    _last_steps[uid] = which, now
-    while len(_last_steps) > _MOST:  # of actors that have ended
-        _last_steps.pop(next(iter(_last_steps)))
-
-
-def recent_steps(most: int) -> dict[int, tuple[list[int], int]]:
-    """The times of the last steps of each actor, in microseconds, and when its last one began."""
-    found: dict[int, tuple[list[int], int]] = {}
-    for at, uid, _, _, took in list(_steps):
-        times = found[uid][0] if uid in found else []
-        if took is not None:
-            times.append(took)
-        found[uid] = times, at
-    return {uid: (times[-most:], at) for uid, (times, at) in found.items()}
-
-
 @produces("spans", own_thread=True)
 def _spans_rows(asked: Asked) -> Iterator[Row]:
     address = asked.service.hub.address
@@ -313,11 +269,3 @@ def _span_events(asked: Asked) -> Iterator[Row]:
         if each.end is not None:
             yield here, each.number, each.end // 1000, "exit"
             yield here, each.number, each.end // 1000, "close"
-
-
-@produces("steps")
-def _step_rows(asked: Asked) -> Iterator[Row]:
-    address = asked.service.hub.address
-    here = proc_id(address)
-    for at, uid, rank, number, took in list(_steps):
-        yield at, here, actor_id(address, uid), rank, number, took

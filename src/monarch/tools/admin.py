@@ -13,8 +13,8 @@ from ..admin.keys import ACT, VIEW
 from ..admin.processes import PROGRAM_ENDED
 from ..control import GetAdmin
 from ..programs import PATIENCE, Connection
+from .found import PROGRAM, reach
 from .json_option import JSON
-from .programs import reach
 
 ADDR = Annotated[
     str | None,
@@ -35,12 +35,7 @@ app = typer.Typer()
 
 @app.command(epilog="Example: monarch admin 4711 --addr 127.0.0.1:1729")
 def admin(
-    program: Annotated[
-        str | None,
-        typer.Argument(
-            help="Process id of the program. Default: as for --program of other commands."
-        ),
-    ] = None,
+    program: PROGRAM = None,
     addr: ADDR = None,
     view: VIEW_ONLY = False,
     token: Annotated[

@@ -11,6 +11,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
 import typer
 
@@ -20,33 +21,36 @@ from ..errors import MonarchError
 # What the user can put right; anything else is a bug, and shows a traceback.
 _USER_ERRORS = (MonarchError, ValueError, ImportError, OSError, NotImplementedError)
 
-_MODULES = {
-    "worker": ("worker", "secret"),
-    "jobs": ("apply", "kill"),
-    "transfers": ("rdma",),
-    "contexts": ("context",),
-    "logs": ("logs",),
-    "report": ("report",),
-    "programs": ("list",),
-    "stacks": ("stacks",),
-    "query": ("query", "snapshot"),
-    "metrics": ("metrics",),
-    "why": ("why",),
-    "profile": ("profile",),
-    "admin": ("admin",),
-    "dashboard": ("dashboard",),
-    "tui": ("tui",),
-    "demo": ("demo",),
-    "debug": ("debug",),
-    "scripts": ("run", "serve"),
-    "exec": ("exec",),
-    "shell": ("shell",),
-    "status": ("status", "doctor"),
-    "scale": ("scale", "bounce"),
-    "sync": ("sync",),
-    "port_forward": ("port-forward",),
+_GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
+    "Look": {
+        "programs": ("list",),
+        "why": ("why",),
+        "stacks": ("stacks",),
+        "logs": ("logs",),
+        "status": ("status", "doctor"),
+        "tui": ("tui",),
+        "dashboard": ("dashboard",),
+        "query": ("query", "snapshot"),
+        "metrics": ("metrics",),
+        "profile": ("profile",),
+    },
+    "Debug": {"debug": ("debug",), "report": ("report",), "demo": ("demo",)},
+    "Jobs": {
+        "jobs": ("apply", "kill"),
+        "scripts": ("run", "serve"),
+        "exec": ("exec",),
+        "shell": ("shell",),
+        "scale": ("scale", "bounce"),
+        "contexts": ("context",),
+    },
+    "Files and ports": {
+        "sync": ("sync",),
+        "port_forward": ("port-forward",),
+        "transfers": ("rdma",),
+    },
+    "Serve": {"worker": ("worker", "secret"), "admin": ("admin",)},
 }
-"""Commands by module, in the order in which help lists them."""
+"""Commands by module, in the groups and the order in which help lists them."""
 
 _PASS_ON = {"run", "serve", "exec", "shell"}
 """Commands whose output is that of programs, byte by byte where it goes to a file."""
@@ -63,12 +67,24 @@ def commands(first: str | None = None) -> typer.Typer:
         name="monarch",
         help="Actors on meshes of processes: workers, jobs, secrets.",
         no_args_is_help=True,
+        epilog=_quick_start(),
         pretty_exceptions_enable=False,
     )
-    named = [module for module, words in _MODULES.items() if first in words]
-    for module in named or _MODULES:
-        app.add_typer(import_module(f".{module}", __package__).app)
+    listed = [
+        (panel, module, words) for panel, of in _GROUPS.items() for module, words in of.items()
+    ]
+    for panel, module, _ in [each for each in listed if first in each[2]] or listed:
+        found = import_module(f".{module}", __package__).app
+        for command in found.registered_commands:
+            command.rich_help_panel = panel
+        app.add_typer(found, rich_help_panel=panel)
     return app
+
+
+def _quick_start() -> str:
+    """The end of the help, with its lines as they are."""
+    text = Path(__file__).with_name("quick_start.txt").read_text()
+    return "\n\n".join(f"\b\n{part}" for part in text.split("\n\n"))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

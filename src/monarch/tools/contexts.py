@@ -16,10 +16,7 @@ NAME = Annotated[str, typer.Argument(autocompletion=context_names)]
 
 app = typer.Typer(
     name="context",
-    help=(
-        "Several jobs in one folder; the active one is what the other commands and `job.state()`"
-        " use."
-    ),
+    help="Have several jobs in one folder; commands and `job.state()` use the active one.",
     no_args_is_help=True,
 )
 

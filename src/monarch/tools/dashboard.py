@@ -6,22 +6,18 @@ import json
 import os
 import webbrowser
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
 
-from .. import job
 from ..admin.door import Door
 from ..admin.keys import ACT, VIEW
 from ..errors import SupervisionError
-from ..job import telemetry
-from ..job.current import running_job
-from ..job.logs import folder_of
 from ..programs import Program, connect, find
 from ..telemetry.run_file import RunFile
 from .admin import ADDR, HOST_NAME, ROOT_PATH, VIEW_ONLY, find_access, open_for, serve
+from .found import found
 from .json_option import JSON
 
 app = typer.Typer()
@@ -29,15 +25,11 @@ app = typer.Typer()
 
 @app.command(epilog="Example: monarch dashboard 4711 --addr 127.0.0.1:8265")
 def dashboard(
-    what: Annotated[
+    program: Annotated[
         str | None,
         typer.Argument(
-            metavar="[PROGRAM|JOB|URL|RUN]",
-            help=(
-                "Process id of a program; the job that it uses, as a context or as"
-                " module.attribute; the URL of its admin "
-                "interface; or the file of a run. Default: as for --program of other commands."
-            ),
+            metavar="[PROGRAM|URL]",
+            help="As PROGRAM of `monarch why`, or the URL of its admin interface.",
         ),
     ] = None,
     addr: ADDR = None,
@@ -66,43 +58,24 @@ def dashboard(
         if wanted:
             webbrowser.open(access["own_link"])  # its command line is seen by other users
 
-    if what is not None and "://" in what:
-        show(_access(what, role))
+    if program is not None and "://" in program:
+        show(_access(program, role))
         return
-    program = None if what is None else int(what) if what.isdigit() else _program_or_run(what)
-    if isinstance(program, str):
-        _ = RunFile(program).schema  # what is no file of a run is told here
-        run = {"run": os.path.abspath(program)}
-        door = Door(
-            os.getpid(),
-            addr,
-            names=host_name or (),
-            root_path=root_path,
-            at_once=True,
-            helper="monarch.admin.saved_helper",
-            more=run,
-        )
-        serve(door, role, show, f"serving {program} at {door.url}; Ctrl-C ends it")
-    else:
-        open_for(connect(program), role, show, addr, host_name or (), root_path)
-
-
-def _program_or_run(what: str) -> Program | str:
-    """The program that uses a job, or the file of its last run, or the named file."""
-    if os.path.isfile(what) or os.sep in what or what.endswith(".duckdb"):
-        return what
-    described = running_job(what)
-    assert described.apply_id is not None
-    folder = folder_of(
-        Path(job.DEFAULT_JOB_PATH), described.apply_id
-    )  # programs reach the job of any context by that path
-    program, run = telemetry.program_of(folder), telemetry.run_of(folder)
-    if program is None and not run.exists():
-        raise job.JobError(
-            f"no program on this machine with enable_telemetry() uses {described!r} now, or has"
-            " left a run"
-        )
-    return program or str(run)
+    what = found(program)
+    if isinstance(what, Program):
+        open_for(connect(what), role, show, addr, host_name or (), root_path)
+        return
+    _ = RunFile(what).schema  # what is no file of a run is told here
+    door = Door(
+        os.getpid(),
+        addr,
+        names=host_name or (),
+        root_path=root_path,
+        at_once=True,
+        helper="monarch.admin.saved_helper",
+        more={"run": os.path.abspath(what)},
+    )
+    serve(door, role, show, f"serving {what} at {door.url}; Ctrl-C ends it")
 
 
 def _has_display() -> bool:

@@ -19,7 +19,7 @@ from .._words import tame
 from ..debugger.console import Completer, Console, PlainTerminal, Terminal
 from ..debugger.dap import Port, find
 from ..programs import Connection
-from .programs import PROGRAM, reach
+from .found import OPTION, reach, split
 
 _HISTORY = "~/.monarch/debug_history"
 # as pdb shows it
@@ -32,9 +32,12 @@ app = typer.Typer()
 def debug(
     command: Annotated[
         list[str] | None,
-        typer.Argument(help="A command of the debugger to begin with: attach trainer 3."),
+        typer.Argument(
+            metavar="[PROGRAM] [COMMAND]...",
+            help="As PROGRAM of `monarch why`; a command to begin with: attach trainer 3.",
+        ),
     ] = None,
-    program: PROGRAM = None,
+    option: OPTION = None,
     dap: Annotated[
         str | None,
         typer.Option(
@@ -60,11 +63,13 @@ def debug(
         raise typer.BadParameter(
             "it is for --dap: the prompt is for people, and for scripts on stdin"
         )
-    with reach(program) as connection:
+    program, words = split(command)
+    with reach(program, option) as connection:
         if dap is not None:
             _serve_editors(connection, dap, port, as_json)
             return
-        Console(connection.root, _terminal()).run(" ".join(command or ()))
+        if not Console(connection.root, _terminal()).run(" ".join(words)):
+            raise typer.Exit(1)
 
 
 def _serve_editors(connection: Connection, wanted: str, port: int, as_json: bool) -> None:

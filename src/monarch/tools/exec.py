@@ -10,12 +10,12 @@ from typing import Annotated
 
 import typer
 
-from .. import job
 from ..actor import HostMesh
 from ..config import configure
 from ..job import telemetry
 from ..job.commands import Running, RunningCommand, places_of, start
 from .completion import mesh_names
+from .found import applied
 
 ENV = Annotated[
     list[str] | None, typer.Option("-e", "--env", help="NAME=VALUE, a variable for it.")
@@ -80,8 +80,8 @@ def run(
     wanted = None if point is None else numbers(point, "--point")
     if as_json:
         configure(log_format="json")
-    described = job.load_current_job()
-    telemetry.look_on()
+    described = applied(None)
+    telemetry.look_on(mounts=True)
     meshes = described.state()._hosts
     found = list(meshes.values()) if everywhere else [pick(meshes, mesh)]
     rank = 0 if not everywhere and mesh is None and point is None else None

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .. import job
-from ..job import current, telemetry
+from ..job import telemetry
+from .found import applied, running
 from .json_option import JSON, say
-from .scale import applied
 from .status import CONTEXT
 
 app = typer.Typer()
@@ -39,12 +37,7 @@ def kill(
     as_json: JSON = False,
 ) -> None:
     """End the running job of a context, and all that it started."""
-    path = Path(job.DEFAULT_JOB_PATH) if context is None else current.state_path(context)
-    if not path.exists():
-        raise job.JobError(f"no job runs here: there is no {path}")
-    running = job.job_load(path)
-    if not running.active:
-        raise job.JobError(f"{path} keeps a job that does not run: {running!r}")
-    described, number = repr(running), running.apply_id
-    running.kill()
+    saved = running(context)
+    described, number = repr(saved), saved.apply_id
+    saved.kill()
     say(as_json, f"ended: {described}", job=described, id=number)

@@ -125,10 +125,8 @@ def _open_remote(found: JobLogs, wanted: LineFilter, here: list[str]) -> RemoteL
     except (MonarchError, RuntimeError, OSError, ValueError) as error:
         return RemoteLogs([], [f"the hosts of {found.name}: {str(error).splitlines()[0]}"])
     if not hosts:
-        why = (
-            f"files on hosts of {found.name} other than {', '.join(here) or 'none'}, as it does not"
-            " run; there, they are in"
-        )
+        others = f" other than {', '.join(here)}" if here else ""
+        why = f"files on hosts of {found.name}{others}, as it does not run; there, they are in"
         return RemoteLogs([], [f"{why} {found.folder}"])
     return open_remote(hosts, found.folder, wanted, here)
 

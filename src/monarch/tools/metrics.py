@@ -28,7 +28,7 @@ from ..programs import Connection
 from ..telemetry.answer import Collected
 from ..telemetry.gather import of_program, question
 from ..telemetry.prometheus import CONTENT_TYPE, SCRAPED, exposition, samples
-from .programs import PROGRAM, reach
+from .found import OPTION, PROGRAM, reach
 
 app = typer.Typer()
 
@@ -61,6 +61,7 @@ def metrics(
         ),
     ] = Path(HERE, "metrics.token"),
     program: PROGRAM = None,
+    option: OPTION = None,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -72,7 +73,7 @@ def metrics(
 
     They are in the text format of Prometheus.
     """
-    with reach(program) as connection:
+    with reach(program, option) as connection:
         if serve is None:
             found = _asked(connection)
             text = json.dumps(samples(found), indent=2) + "\n" if as_json else exposition(found)

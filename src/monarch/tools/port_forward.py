@@ -17,8 +17,8 @@ from ..errors import JobError, SupervisionError
 from ..job import telemetry
 from ..job.forward import ForwardedPort
 from .exec import pick
+from .found import CONTEXT, running
 from .json_option import JSON
-from .scale import CONTEXT, running
 
 _PLACE = re.compile(r"(?P<mesh>[^][:]+)(\[(?P<rank>\d+)\])?:(?P<port>\d+)")
 _LAST_PORT = 65535
@@ -40,7 +40,7 @@ def port_forward(
     context: CONTEXT = None,
     as_json: JSON = False,
 ) -> None:
-    """Reach a TCP port of a host of the running job at a port of this machine, until Ctrl-C.
+    """Reach a TCP port of a host of the running job from here, until Ctrl-C.
 
     An example is TensorBoard, in the browser here.
 

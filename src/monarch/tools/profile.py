@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from ..telemetry.profile import Profile
+from .found import OPTION, PROGRAM, reach
 from .json_option import JSON
-from .programs import PROGRAM, reach
 from .query import duration
 
 _COUNTED = ("spans", "actors", "procs")
@@ -24,6 +24,7 @@ app = typer.Typer()
 @app.command(epilog="Example: monarch profile --seconds 5 -o step.pftrace")
 def profile(
     program: PROGRAM = None,
+    option: OPTION = None,
     seconds: Annotated[
         str, typer.Option("--seconds", "--time", help="How long: 5, 500ms, 2m.")
     ] = "10s",
@@ -46,7 +47,7 @@ def profile(
     about a microsecond more.
     """
     taken = duration(seconds if not seconds.replace(".", "", 1).isdigit() else f"{seconds}s")
-    with reach(program) as connection:
+    with reach(program, option) as connection:
         recording = Profile(torch=torch, connection=connection)
         typer.echo(f"Collecting traces for {seconds}...", err=True)
         recording.record(taken)

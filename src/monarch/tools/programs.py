@@ -1,13 +1,11 @@
-"""``monarch list``: the running programs of this user on this machine.
-
-And how other commands reach one of them.
-"""
+"""``monarch list``: the running programs of this user on this machine."""
 
 from __future__ import annotations
 
 import json
 import time
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Any
 
 import typer
 from rich import box
@@ -17,47 +15,19 @@ from rich.text import Text
 
 from .._words import duration, named
 from ..errors import SupervisionError
-from ..programs import Connection, Program, connect, find, procs_of
+from ..programs import Program, connect, find, procs_of
+from .found import PROGRAM, found
 from .json_option import JSON
-
-PROGRAM = Annotated[
-    str | None,
-    typer.Option(
-        "--program",
-        "-p",
-        help=(
-            "Process id of the program. Default: the only one that runs, or that was started in"
-            " this folder."
-        ),
-    ),
-]
-"""The option of commands that look at a running program, for `reach`."""
 
 _WIDEST = 2000  # characters
 
 app = typer.Typer()
 
 
-def reach(program: str | None) -> Connection:
-    """The program that an option of the type `PROGRAM` means.
-
-    Raises:
-        ConnectionError: See `connect`.
-        ValueError: See `connect`; or it is no process id.
-    """
-    if program is not None and not program.isdigit():
-        raise ValueError(
-            f"--program takes a process id, as `monarch list` shows it, not {program!r}"
-        )
-    return connect(None if program is None else int(program))
-
-
 @app.command("list", epilog="Example: monarch list")
-def list_programs(
-    as_json: JSON = False,
-) -> None:
-    """Show your running programs and workers on this machine, with their hosts and meshes."""
-    rows = [_row(program) for program in find()]
+def list_programs(program: PROGRAM = None, as_json: JSON = False) -> None:
+    """Show your running programs and workers here, with hosts and meshes."""
+    rows = [_row(each) for each in (_chosen(program))]
     if as_json:
         print(json.dumps(rows, indent=2))
         return
@@ -83,6 +53,13 @@ def list_programs(
     console().print(table)
 
 
+def _chosen(program: str | None) -> list[Program]:
+    one = None if program is None else found(program)
+    if isinstance(one, Path):
+        raise ValueError(f"{one} is a file: of programs that run, say which")
+    return find() if one is None else [one]
+
+
 def _row(program: Program) -> dict[str, Any]:
     hosts: list[str] = []
     meshes: dict[str, int] = {}
@@ -93,10 +70,10 @@ def _row(program: Program) -> dict[str, Any]:
             silent: dict[str, str] = {}
             for proc in procs_of(connection.hub, connection.agents, silent.__setitem__):
                 meshes[proc.mesh] = meshes.get(proc.mesh, 0) + 1
-            error = (
-                "; ".join(f"host {host} can't be reached: {why}" for host, why in silent.items())
-                or None
-            )
+            for host, why in silent.items():  # one is shown: the others say the same, or nearly
+                more = f"; and {len(silent) - 1} more" if len(silent) > 1 else ""
+                error = f"host {host} can't be reached: {why.partition(chr(10))[0]}{more}"
+                break
     except (ConnectionError, SupervisionError, TimeoutError) as reason:
         error = str(reason)
     kind = "worker" if program.is_worker else "program"

@@ -16,11 +16,13 @@ from typing import Annotated, NoReturn
 import typer
 
 from ..errors import MonarchError
+from ..programs import connect
 from ..telemetry.client import QueryEngineClient
 from ..telemetry.result import QueryResult, as_table, missing
 from ..telemetry.run_file import snapshot_source, write_run
+from ..why.run import judged
+from .found import OPTION, found, reach, split
 from .json_option import JSON, say
-from .programs import PROGRAM, reach
 
 app = typer.Typer()
 
@@ -41,18 +43,19 @@ class _Format(str, Enum):
     )
 )
 def query(
-    sql: Annotated[
-        str | None, typer.Argument(metavar="[SQL|-]", help="One statement that reads; - for stdin.")
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PROGRAM] [SQL|-]",
+            help="As PROGRAM of `monarch why`; then one statement that reads, - for stdin.",
+        ),
     ] = None,
     file: Annotated[
         Path | None, typer.Option("--file", "-f", help="Read the statement from a file.")
     ] = None,
     output: Annotated[_Format, typer.Option("--format", help="How to print rows.")] = _Format.table,
     timeout: Annotated[str, typer.Option(help="Time for all of it: 500ms, 10s, 2m.")] = "10s",
-    program: PROGRAM = None,
-    run: Annotated[
-        Path | None, typer.Option("--run", help="Ask the file of a run, not a running program.")
-    ] = None,
+    option: OPTION = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
     """Ask a running program in SQL: its actors, processes, hosts, messages, waits, logs.
@@ -62,14 +65,12 @@ def query(
     Hosts and processes that did not answer are named on stderr.
     """
     try:
-        text = _statement(sql, file)
+        program, rest = split(words)
+        text = _statement(rest, file)
         seconds = duration(timeout)
-        if run is not None and program is not None:
-            raise ValueError("give either --program or --run")
-        with nullcontext() if run is not None else reach(program) as connection:
-            answer = QueryEngineClient(run if connection is None else connection).query(
-                text, seconds
-            )
+        what = found(program, option)
+        with nullcontext(what) if isinstance(what, Path) else connect(what) as source:
+            answer = QueryEngineClient(source).query(text, seconds)
     except TimeoutError as error:
         _fail(f"{error}: try a longer --timeout")
     except (MonarchError, ValueError, ImportError, OSError) as error:
@@ -82,7 +83,7 @@ def snapshot(
     output: Annotated[Path, typer.Argument(help="The file; one that is there is replaced.")] = Path(
         "run.duckdb"
     ),
-    program: PROGRAM = None,
+    program: OPTION = None,
     timeout: Annotated[str, typer.Option(help="Time in which hosts have to answer.")] = "30s",
     as_json: JSON = False,
 ) -> None:
@@ -92,7 +93,7 @@ def snapshot(
     """
     seconds = duration(timeout)
     with reach(program) as connection:
-        about = {"program": str(connection.program), "reason": "monarch snapshot"}
+        about = {**judged(connection), "reason": "monarch snapshot"}
         written = write_run(output, snapshot_source(connection), about, seconds)
     for line in missing(written.silent, written.left_out):
         typer.echo(line, err=True)
@@ -103,7 +104,10 @@ def snapshot(
     )
 
 
-def _statement(sql: str | None, file: Path | None) -> str:
+def _statement(words: list[str], file: Path | None) -> str:
+    if len(words) > 1:
+        raise ValueError(f"give a program and one statement, in quotes: {words[0]!r} is neither")
+    sql = words[0] if words else None
     if sql is not None and file is not None:
         raise ValueError("give either SQL or --file")
     if file is not None:

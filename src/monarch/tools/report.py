@@ -46,7 +46,7 @@ def report(
     ] = None,
     as_json: JSON = False,
 ) -> None:
-    """Pack versions, settings, the engine's log and failure reports for the report of a bug.
+    """Pack what the report of a bug needs: versions, settings, logs, failures.
 
     They are those of this folder.
 

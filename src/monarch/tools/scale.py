@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .. import job
-from ..job import current, telemetry
+from ..job import telemetry
 from ..job.bounce import bounce as start_anew
 from .completion import mesh_names
 from .exec import numbers
+from .found import CONTEXT, running
 from .json_option import JSON, say
-
-CONTEXT = Annotated[
-    str | None, typer.Option("--context", help="Context of the job. Default: the active one.")
-]
 
 app = typer.Typer()
 
@@ -54,9 +49,9 @@ def scale(
 
 @app.command(epilog="Example: monarch bounce")
 def bounce(context: CONTEXT = None, as_json: JSON = False) -> None:
-    """Start the workers of a running job anew, on the same hosts, in the same allocation.
+    """Start the workers of a running job anew, in the same allocation.
 
-    They have the code and settings of now.
+    They are on the same hosts, and have the code and settings of now.
 
     What runs on its hosts ends, also that of other programs.
     """
@@ -71,32 +66,3 @@ def bounce(context: CONTEXT = None, as_json: JSON = False) -> None:
         workers=count,
         seconds=seconds,
     )
-
-
-def applied(spec: str | None) -> job.JobTrait:
-    """The job of the active context as it is described.
-
-    With a spec, ``module.attribute``, that job becomes the one of the context.
-
-    Raises:
-        FileNotFoundError, ImportError, JobError, ValueError: There is no such job.
-    """
-    try:
-        return job.set_current_job(spec) if spec is not None else job.load_current_job()
-    except (AttributeError, TypeError) as error:
-        raise job.JobError(str(error)) from error
-
-
-def running(context: str | None) -> job.JobTrait:
-    """The job that runs in a context.
-
-    Raises:
-        JobError: None does.
-    """
-    path = Path(job.DEFAULT_JOB_PATH) if context is None else current.state_path(context)
-    saved = job.job_load(path) if path.exists() else None
-    if saved is None or not saved.active:
-        raise job.JobError(
-            f"no job runs here: {f'{saved!r} has ended' if saved else f'there is no {path}'}"
-        )
-    return saved

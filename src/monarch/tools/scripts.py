@@ -23,8 +23,8 @@ from ..spmd import launcher
 from ..spmd.options import Options, options_of, parse_command, parser
 from .completion import mesh_names
 from .exec import pick
+from .found import applied
 from .json_option import JSON
-from .scale import applied
 
 app = typer.Typer()
 

@@ -12,6 +12,7 @@ from ..job import telemetry
 from ..job.commands import places_of
 from .completion import mesh_names
 from .exec import ENV, KILL, WORKDIR, numbers, pair, pick
+from .found import applied
 
 app = typer.Typer()
 
@@ -37,8 +38,8 @@ def shell(
     """
     variables = dict(pair(each, "-e", "NAME=VALUE") for each in env or [])
     place = numbers(point, "--point")
-    described = job.load_current_job()
-    telemetry.look_on()
+    described = applied(None)
+    telemetry.look_on(mounts=True)
     hosts = pick(described.state()._hosts, mesh)
     number, _ = places_of(hosts.sizes, None, place)[0]
     host = hosts.flatten("rank").slice(rank=number) if hosts.sizes else hosts

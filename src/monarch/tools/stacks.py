@@ -10,8 +10,9 @@ from rich.text import Text
 
 from ..stacks import report
 from ..stacks.gather import of_program
+from .found import OPTION, PROGRAM, reach
 from .json_option import JSON
-from .programs import PROGRAM, console, reach
+from .programs import console
 
 _STYLES = {
     report.HEAD: "bold",
@@ -26,6 +27,7 @@ app = typer.Typer()
 @app.command(epilog="Example: monarch stacks --mesh trainers --rank 0-7")
 def stacks(
     program: PROGRAM = None,
+    option: OPTION = None,
     mesh: Annotated[
         str | None, typer.Option(help="Name of a mesh of procs. Default: all, and the client.")
     ] = None,
@@ -40,12 +42,12 @@ def stacks(
     ] = False,
     as_json: JSON = False,
 ) -> None:
-    """Show the Python stacks of all ranks, equal ones together: for a program that hangs.
+    """Show the Python stacks of all ranks, equal ones together.
 
     The most frequent stack of a mesh comes first, what stands elsewhere last. Frames of your own
     code are marked with >.
     """
-    with reach(program) as connection:
+    with reach(program, option) as connection:
         found = of_program(connection, mesh, rank, native).get()
     if as_json:
         print(json.dumps(found.to_json(), indent=2))

@@ -50,7 +50,7 @@ def status(
 
     Starts nothing.
 
-    The exit status is 1 if it does not run, or one of its hosts does not answer.
+    The exit status is 1 if it does not run, waits for its hosts, or one of them does not answer.
     """
     path = Path(job.DEFAULT_JOB_PATH) if context is None else current.state_path(context)
     name = current.active_context() if context is None else context
@@ -60,9 +60,8 @@ def status(
         print(json.dumps({"context": name, **found._asdict(), "hosts": rows}, indent=2))
     else:
         _show(name, found)
-    sys.exit(
-        0 if found.runs and not found.error and not any(row.error for row in found.hosts) else 1
-    )
+    troubled = found.error or found.pending or any(row.error for row in found.hosts)
+    sys.exit(0 if found.runs and not troubled else 1)
 
 
 def _show(context: str, found: Overview) -> None:
@@ -70,10 +69,11 @@ def _show(context: str, found: Overview) -> None:
     if not found.job:
         terminal.print(Text(f"no job runs in context {context!r}: `monarch apply` starts one"))
         return
-    state = "runs" if found.runs else "has ended"
+    state = "waits for its hosts" if found.pending else "runs" if found.runs else "has ended"
     terminal.print(Text(f"{found.job} {state}; context {context!r}, id {found.id or 'none'}"))
-    if found.error:
-        terminal.print(Text(found.error, "bold red"), soft_wrap=True)
+    for text, style in ((found.error, "bold red"), (found.pending, "yellow")):
+        if text:
+            terminal.print(Text(text, style), soft_wrap=True)
     if not found.hosts:
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)

@@ -14,8 +14,8 @@ from ..errors import SyncError
 from ..job import telemetry
 from ..job.code import Synchronizer
 from ..sync import SyncResult, Workspace
+from .found import CONTEXT, running
 from .json_option import JSON
-from .scale import CONTEXT, running
 
 _LOOK_AGAIN = 0.3  # seconds between two looks at the folders; each takes some 5 µs for a file
 

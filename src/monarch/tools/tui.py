@@ -19,7 +19,7 @@ from .. import tui as faces
 from ..admin.door import Door
 from ..admin.keys import ACT
 from .admin import find_access
-from .programs import PROGRAM, reach
+from .found import OPTION, PROGRAM, reach
 
 app = typer.Typer()
 
@@ -42,6 +42,7 @@ class _Language(str, Enum):
 @app.command(epilog="Example: monarch tui")
 def tui(
     program: PROGRAM = None,
+    option: OPTION = None,
     addr: Annotated[
         str | None,
         typer.Option(
@@ -75,7 +76,7 @@ def tui(
         ),
     ] = False,
 ) -> None:
-    """Watch a program in the terminal: verdict, ranks, stacks, waits, logs, failures, tree, SQL.
+    """Watch a program in the terminal: verdict, ranks, stacks, waits, logs, SQL.
 
     Without --addr, a program of this machine. ? shows the keys.
     """
@@ -93,7 +94,7 @@ def tui(
         )
     context = _tls(tls_ca, tls_cert, tls_key)
     if addr is None:
-        way: AbstractContextManager[faces.Access] = _own(program, context)
+        way: AbstractContextManager[faces.Access] = _own(program, option, context)
     else:
         token = os.environ.get(_TOKEN, "")
         way = nullcontext(
@@ -130,12 +131,14 @@ def _tls(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext
 
 
 @contextmanager
-def _own(program: str | None, context: ssl.SSLContext | None) -> Iterator[faces.Access]:
+def _own(
+    program: str | None, option: str | None, context: ssl.SSLContext | None
+) -> Iterator[faces.Access]:
     """The admin interface of a program of this machine.
 
     It is the one that the program has, or one that lives as long as it is looked at.
     """
-    pid, access = find_access(reach(program), ACT)
+    pid, access = find_access(reach(program, option), ACT)
     if access is not None:
         yield faces.open_access(access["url"], access["token"], context=context, plaintext=True)
         return

@@ -12,11 +12,13 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from ..programs import connect
 from ..why import report
 from ..why.gather import of_program
 from ..why.run import of_run
+from .found import OPTION, PROGRAM, found
 from .json_option import JSON
-from .programs import PROGRAM, console, reach
+from .programs import console
 
 _STYLES = {
     report.GOOD: "bold green",
@@ -33,27 +35,23 @@ app = typer.Typer()
 @app.command(epilog="Example: monarch why || notify")
 def why(
     program: PROGRAM = None,
+    option: OPTION = None,
     seconds: Annotated[
         float, typer.Option(help="Between two looks, which tell what hangs from what is slow.")
     ] = 1.0,
-    run: Annotated[
-        Path | None,
-        typer.Option("--run", help="Look at the file of a run, not at a running program."),
-    ] = None,
     as_json: JSON = False,
 ) -> None:
     """Say in one sentence why a program does not go on, or that it does.
 
     Then: what each rank does, equal ones together; who waits for whom; what is wrong with processes
     and hosts. Those who hold up the others are marked with >. Exit status 0 if it is fine, 3 if it
-    is slow, 4 if it is stuck.
+    is slow, 4 if it is stuck, 5 if it goes on without ranks that have failed.
     """
-    if run is not None:
-        if program is not None:
-            raise ValueError("give either --program or --run")
-        verdict = of_run(run)
+    what = found(program, option)
+    if isinstance(what, Path):
+        verdict = of_run(what)
     else:
-        with reach(program) as connection:
+        with connect(what) as connection:
             verdict = of_program(connection, seconds)
     if as_json:
         print(json.dumps(verdict.to_json(), indent=2))

@@ -93,7 +93,7 @@ def secret(
     ] = None,
     as_json: JSON = False,
 ) -> None:
-    """Make a new shared secret. Clients and workers with the same secret let each other in."""
+    """Make a new shared secret, by which clients and workers let each other in."""
     if path is None:
         made = trust.make_secret()
         print(json.dumps({"secret": made}) if as_json else made)

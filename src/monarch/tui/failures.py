@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from .http import Line
 from .pane import Folded
 from .sources import NowSource
-from .text import Row, looking, wrapped
+from .text import Row, duration, looking, wrapped
 from .words import said
 
 
@@ -70,7 +71,8 @@ class Failures(Folded):
 
 def _head(failure: Mapping[str, Any]) -> Row:
     at = failure["occurred_us"]
-    when = f"{datetime.fromtimestamp(at / 1e6):%H:%M:%S} " if at else ""
+    ago = said("{time} ago", time=duration(max(0.0, time.time() - (at or 0) / 1e6)))
+    when = f"{datetime.fromtimestamp(at / 1e6):%H:%M:%S} {ago} " if at else ""
     message = failure["message"].partition("\n")[0]
     return [
         (when, "dim"),

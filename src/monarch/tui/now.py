@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from .._words import since
 from ..logs.ranks import runs
 from .pane import Pane
 from .picture import BLAMED, LOOKS, Look, drawn
@@ -13,7 +14,8 @@ from .sources import NowSource
 from .text import Row, duration, looking, size, wrapped
 from .words import said
 
-STATUS = {"fine": "bold green", "slow": "bold yellow", "stuck": "bold red"}
+_LATE = "bold yellow"
+STATUS = {"fine": "bold green", "slow": _LATE, "degraded": _LATE, "stuck": "bold red"}
 _RAMP = [f"{text} on {color}" for color, text in (
     ("blue", "white"), ("cyan", "black"), ("green", "black"), ("yellow", "black"), ("magenta", "white"), ("red", "white"),
 )]  # fmt: skip
@@ -139,7 +141,8 @@ def verdict(found: Mapping[str, Any], width: int) -> Iterator[Row]:
     """The sentence of a verdict, who is to blame, what else is wrong."""
     yield from wrapped(found["sentence"], width, STATUS.get(found["status"], "bold"))
     for each in found["blamed"]:
-        yield [("! ", "bold red"), *who(each), (f"  {each['reason'] or each['state']}", "yellow")]
+        doing = f"  {each['reason'] or each['state']}{since(each['seconds'])}"
+        yield [("! ", "bold red"), *who(each), (doing, "yellow")]
     for title in ("full", "frozen", "swapping"):
         yield from ([(f"{title}: {text}", "yellow")] for text in found[title])
     for circle in found["circles"]:

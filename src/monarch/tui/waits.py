@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from .._words import since
 from .judged import Judged
 from .now import who
-from .text import Row, duration
+from .text import Row
 from .words import said
 
 
@@ -35,7 +36,7 @@ class Waits(Judged):
             roots = [next(iter(waiting))]
         for root in sorted(roots, key=lambda number: not classes[number]["blamed"]):
             each = classes[root]
-            doing = each["reason"] or each["state"]
+            doing = f"{each['reason'] or each['state']}{since(each['seconds'])}"
             mark = ("! ", "bold red") if each["blamed"] else ("", "")
             head = [mark, *who(each), (f"  {doing}", "yellow")]
             yield _rank(each), head, list(_below(classes, waiting, root, 1, {root}))
@@ -59,12 +60,11 @@ def _below(
 ) -> Iterator[Row]:
     for each in waiting.get(number, ()):
         standing = classes[each]
-        since = f" for {duration(standing['seconds'])}" if standing["seconds"] is not None else ""
         again = f"  {said('(see above)')}" if each in seen else ""
         yield [
             ("  " * depth + "└ ", "dim"),
             *who(standing),
-            (f"  {standing['reason']}{since}{again}", "yellow"),
+            (f"  {standing['reason']}{since(standing['seconds'])}{again}", "yellow"),
         ]
         if each not in seen:
             seen.add(each)

@@ -16,10 +16,11 @@ from .._lazy import lazy_names
 
 if TYPE_CHECKING:
     from .gather import why
-    from .model import FINE, SLOW, STUCK, Standing, Verdict
+    from .model import DEGRADED, FINE, SLOW, STUCK, Standing, Verdict
 
 __getattr__, __dir__ = lazy_names(
-    __name__, {"gather": ("why",), "model": ("FINE", "SLOW", "STUCK", "Standing", "Verdict")}
+    __name__,
+    {"gather": ("why",), "model": ("DEGRADED", "FINE", "SLOW", "STUCK", "Standing", "Verdict")},
 )
 
-__all__ = ["FINE", "SLOW", "STUCK", "Standing", "Verdict", "why"]
+__all__ = ["DEGRADED", "FINE", "SLOW", "STUCK", "Standing", "Verdict", "why"]

@@ -73,7 +73,11 @@ def _look_twice(
     answer = [agent for agent in agents if agent.host not in first.silent]
     second = gather(hub, answer, wanted, 2 * _LIMIT).get() if answer else Stacks([], {})
     first, second = told_apart(first, Stacks(second.procs, {**first.silent, **second.silent}))
-    late = stragglers(second.procs, paces.get() if paces is not None else {})
+    found = paces.get() if paces is not None else {}
+    marks = ((each, pace) for each in found for pace in found[each] if not pace.endpoint)
+    stepped: dict[Any, float] = {each: between + pace.ago / 1e6 for each, pace in marks}
+    late = stragglers(second.procs, found)
+    second.procs = tuple(each._replace(stepped=stepped.get(each.address)) for each in second.procs)
     return judge(first, second, between, late)
 
 

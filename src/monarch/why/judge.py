@@ -11,8 +11,9 @@ that is stopped, C code that holds the GIL, a rank that has not run at all, a co
 thread has run, a silent host, a circle. *Slow* is one in which ranks wait for one of their own mesh
 that runs, or are in a collective that runs: it gets on, or hangs and spins, which looks the same;
 or in which somebody waits for a service without any replica, which may get one; or in which the
-steps of a rank take longer than those of the others (`steps`). All else is *fine*, an idle program
-as well; if all that goes on stands still, it is stuck, though nobody waits.
+steps of a rank take longer than those of the others (`steps`). *Degraded* is one that goes on
+without ranks that have failed. All else is *fine*, an idle program as well; if all that goes on
+stands still, it is stuck, though nobody waits.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from .model import (
     ABSENT,
     COLLECTIVE,
     DEBUGGED,
+    DEGRADED,
     FINE,
     FROZEN,
     HOLDS,
@@ -63,7 +65,7 @@ def judge(first: Stacks, second: Stacks, seconds: float, late: Sequence[Straggle
             on is slow then.
     """
     verdict = _Case(first, second, seconds).verdict()
-    if late and verdict.status == FINE:
+    if late and verdict.status in (FINE, DEGRADED):
         more = f"; and {len(late) - 1} more" if len(late) > 1 else ""
         return replace(
             verdict, status=SLOW, sentence=f"Slow: {late[0]}{more}.", stragglers=tuple(late)
@@ -225,13 +227,15 @@ class _Case:
         held_up = sorted(
             each for each in graph.those_who_wait(blamed, self._edges) if each < len(nodes)
         )
+        self._date(blamed, waiting)
         seconds = max(
-            (s for each in (*held_up, *blamed) if (s := nodes[each].seconds) is not None),
+            (s for each in blamed if (s := nodes[each].seconds) is not None),
             default=None,
         )
-        status = STUCK if stuck else SLOW if slow else FINE
         classes, position = self._classes(set(blamed))
         trouble = words.Trouble(self._first, self._second, self._seconds)
+        calm = DEGRADED if trouble.lost else FINE
+        status = STUCK if stuck else SLOW if slow else calm
         chains = [graph.chain(group, self._edges) for group in graph.circles(self._edges)]
         named = tuple(
             tuple(nodes[each].name for each in path if each < len(nodes)) for path in chains
@@ -240,9 +244,24 @@ class _Case:
         sentence = words.sentence(status, seconds, classes, behind, named, trouble)
         edges = ((position[a], position[b]) for a in sorted(waiting) for b in self._reached(a))
         return Verdict(
-            status, sentence, seconds if stuck else None, classes, tuple(dict.fromkeys(edges)), named, trouble.failures,
+            status, sentence, seconds, classes, tuple(dict.fromkeys(edges)), named, trouble.failures,
             trouble.full, trouble.frozen, trouble.swapping, self._second.silent,
         )  # fmt: skip
+
+    def _date(self, blamed: Sequence[int], waiting: set[int]) -> None:
+        """Note how long those who are to blame have stood: since the first has waited for them.
+
+        No longer than since the last step that they have marked: their caller may wait all day.
+        """
+        ages: dict[int, float] = {}
+        for number in waiting:
+            for each in self._reached(number):
+                ages[each] = max(ages.get(each, 0.0), self._nodes[number].seconds or 0.0)
+        for number in blamed:
+            node = self._nodes[number]
+            waited = max(node.seconds or 0.0, ages.get(number, 0.0)) or None
+            known = [age for age in (waited, node.proc.stepped) if age is not None]
+            node.seconds = min(known, default=None)
 
     def _reached(self, number: int) -> list[int]:
         """The nodes that a node waits for."""

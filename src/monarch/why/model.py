@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from .._lazy import shown_by
 from .._namedtuple import NamedTuple
 from ..stacks.grouping import ShownFrame
+from ..stacks.model import Frame
 from .steps import Straggler
 
-FINE, SLOW, STUCK = "fine", "slow", "stuck"
-EXIT_STATUS = {FINE: 0, SLOW: 3, STUCK: 4}
+FINE, SLOW, STUCK, DEGRADED = "fine", "slow", "stuck", "degraded"
+EXIT_STATUS = {FINE: 0, SLOW: 3, STUCK: 4, DEGRADED: 5}
 
 RUNS = "runs"
 POLLS = "polls"
@@ -60,7 +61,8 @@ class Standing(NamedTuple):
         state: One of `STATES`.
         reason: What is to be said beside that: ``is stopped``, ``a read of pipe:[4711]``,
             ``waits for trainer.step()``.
-        seconds: For how long, at least, as far as anybody has noted; None if nobody has.
+        seconds: For how long: they wait, or others wait for those who are to blame; None if that is
+            not known.
         blamed: Whether they hold up others, and nobody holds up them.
         lines: The stack, the innermost frame first.
     """
@@ -85,9 +87,10 @@ class Verdict:
     """Why a program does not go on, or that it does.
 
     Attributes:
-        status: `FINE`, `SLOW` or `STUCK`.
+        status: `FINE`, `SLOW`, `STUCK`, or `DEGRADED`: it goes on without ranks that have failed.
         sentence: It, in one sentence.
-        seconds: For how long it is stuck, at least; None if nobody has noted that.
+        seconds: For how long it is stuck or slow, as far as others have waited; None if that is not
+            known.
         classes: What all ranks do, equal ones together: the largest class of each mesh first.
         waits: Who waits for whom: positions in `classes`, of who waits and of who is waited for.
         circles: Actors that wait for each other, each as a chain of names.
@@ -116,13 +119,26 @@ class Verdict:
 
     @property
     def exit_status(self) -> int:
-        """The exit status of ``monarch why``: 0 if it is fine, 3 if slow, 4 if stuck."""
+        """The exit status of ``monarch why``: 0 if fine, 3 if slow, 4 if stuck, 5 if degraded."""
         return EXIT_STATUS[self.status]
 
     @property
     def blamed(self) -> tuple[Standing, ...]:
         """The classes that hold up the others."""
         return tuple(each for each in self.classes if each.blamed)
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Verdict:
+        """Return the verdict of which `to_json` has told."""
+        made: dict[str, Callable[[Any], Any]] = {
+            "classes": _standing, "waits": lambda wait: tuple(wait.values()), "circles": tuple,
+            "stragglers": lambda late: Straggler(**late),
+        }  # fmt: skip
+        found: dict[str, Any] = {
+            name: tuple(map(made.get(name, str), of)) if isinstance(of, list) else of
+            for name, of in told.items()
+        }
+        return cls(**found)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as what `json` takes."""
@@ -145,3 +161,12 @@ class Verdict:
 
     def __str__(self) -> str:
         return self.sentence
+
+
+def _standing(told: Mapping[str, Any]) -> Standing:
+    lists = {name: tuple(told[name]) for name in ("ranks", "hosts", "pids")}
+    lines = tuple(
+        ShownFrame(line["kind"], Frame(line["function"], line["file"], line["line"]))
+        for line in told["lines"]
+    )
+    return Standing(**{**told, **lists, "lines": lines})

@@ -38,6 +38,7 @@ class RankActivity:
         mesh: Sets its mesh apart from others; see `mesh_of`.
         state: See `model.STATES`.
         reason: As of `Standing`.
+        seconds: For how long it has waited, if that is known.
         ran: Whether its thread has run at all between the looks, and where it was; see
             `in_process`.
         in_process: Of the time between the looks, in which any thread of its process has run.

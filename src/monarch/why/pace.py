@@ -3,18 +3,16 @@
 Processes that have answered a first look are asked.
 
 A step is what `monarch.telemetry.step` marks. Of the time to the next one that counts in which the
-actor has handled something, if messages are remembered: where the program calls all ranks for each
-step, all of them wait for the slowest, and are called again at once. Where an actor marks none, it is a call of an
-endpoint, if messages are remembered. A process that has imported neither has nothing to say. Each
+actor has handled something: where the program calls all ranks for each step, all of them wait for
+the slowest, and are called again at once. Where an actor marks none, it is a call of an endpoint, if
+messages are remembered. A process that has imported neither has nothing to say. Each
 of a thousand imports this module at the first look: it imports nothing else.
 """
 
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
 from collections import defaultdict
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from .._core.plane import ControlRequest, ControlService, handles
@@ -34,14 +32,16 @@ class Pace(NamedTuple):
     Attributes:
         actor_id: Of it, the same on all ranks.
         endpoint: Whose calls these are; empty for marked steps.
-        took: Each one's time, in microseconds, the latest last.
+        took: The time of each in which the actor was busy, in microseconds, the latest last.
         ago: Microseconds since the last one ended.
+        longest: Microseconds from one to the next, at most.
     """
 
     actor_id: int
     endpoint: str
     took: Sequence[int]
     ago: int
+    longest: int
 
 
 class GetPace(NamedTuple):
@@ -54,39 +54,17 @@ class GetPace(NamedTuple):
 @handles(GetPace)
 def _get_pace(service: ControlService, request: ControlRequest, record: GetPace) -> None:
     now = time.time_ns() // 1000
-    spans, messages = whole("monarch.telemetry.spans"), whole("monarch.telemetry.messages")
-    marked = spans.recent_steps(MOST) if spans is not None else {}
-    handled: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    called: defaultdict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
-    for uid, name, begin, end, weight in messages.handled() if messages is not None else ():
-        handled[uid].append((begin, now if end is None else end, weight))
-        if end is not None:
-            called[uid, name].append((end - begin, end))
-    found = [
-        Pace(uid, "", tuple(busy(took, last, handled[uid])), now - last)
-        for uid, (took, last) in marked.items()
-    ]
+    steps, messages = whole("monarch.telemetry.steps"), whole("monarch.telemetry.messages")
+    called: defaultdict[tuple[int, str], list[tuple[int, int, int]]] = defaultdict(list)
+    for uid, name, begin, end in messages.handled() if messages is not None else ():
+        called[uid, name].append((end, end - begin, end - begin))
+    for uid, marked in steps.recent_steps(MOST).items() if steps is not None else ():
+        called[uid, ""] = marked
+    found = []
     for (uid, name), calls in called.items():
-        found.append(Pace(uid, name, tuple(took for took, _ in calls[-MOST:]), now - calls[-1][1]))
+        ends, whole_ones, took = zip(*calls[-MOST:], strict=True)
+        found.append(Pace(uid, name, took, now - ends[-1], max(whole_ones)))
     request.answer(found)
-
-
-def busy(took: Sequence[int], last: int, handled: Sequence[tuple[int, int, int]]) -> Sequence[int]:
-    """How long an actor was busy in each of its steps; the whole step where that is not known.
-
-    Args:
-        took: How long they took.
-        last: When the last one ended.
-        handled: Begin, end and weight of each message.
-    """
-    edges = list(accumulate(took, initial=last - sum(took)))
-    own = [0] * len(took)
-    for begin, end, weight in handled:
-        at = max(0, bisect_right(edges, begin) - 1)
-        while at < len(own) and edges[at] < end:
-            own[at] += weight * (min(end, edges[at + 1]) - max(begin, edges[at]))
-            at += 1
-    return [min(step, part) if part > 0 else step for step, part in zip(took, own, strict=True)]
 
 
 HANDLERS = (_get_pace,)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .._words import duration, named, ranges
+from .._words import named, ranges, since
 from ..stacks.model import CLIENT
-from .model import FINE, RUNS, SILENT, SLOW, Standing, Verdict
+from .model import DEGRADED, FINE, RUNS, SILENT, SLOW, Standing, Verdict
 from .words import who
 
 GOOD, LATE, BAD, HEAD, PLAIN, BLAMED = "good", "late", "bad", "head", "plain", "blamed"
@@ -24,7 +24,7 @@ def lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
 
 
 def _lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
-    yield {FINE: GOOD, SLOW: LATE}.get(verdict.status, BAD), verdict.sentence
+    yield {FINE: GOOD, SLOW: LATE, DEGRADED: LATE}.get(verdict.status, BAD), verdict.sentence
     shown = _chosen(verdict.classes)
     if verdict.classes:
         yield HEAD, "ranks"
@@ -82,7 +82,7 @@ def _line(each: Standing) -> str:
         return f"{each.mesh} {each.reason}"
     count = len(each.ranks)
     ranks = (
-        "the program"
+        "the client"
         if each.mesh == CLIENT
         else f"{count:,} {'rank' if count == 1 else 'ranks'} [{_short(each.ranks)}]"
     )
@@ -94,12 +94,9 @@ def _line(each: Standing) -> str:
     )
     reason = each.reason or ("" if each.state == RUNS else each.state)
     state = "runs" if each.state == RUNS else reason
-    seconds = (
-        f" for {duration(each.seconds)}" if each.seconds is not None and each.seconds >= 1 else ""
-    )
     return (
         f"{ranks}{process}:"
-        f" {endpoint}{each.place}{'; ' if each.place and state else ''}{state}{seconds}"
+        f" {endpoint}{each.place}{'; ' if each.place and state else ''}{state}{since(each.seconds)}"
     )
 
 

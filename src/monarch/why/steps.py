@@ -10,8 +10,9 @@ A rank is called one if all of this holds, for the last steps of each rank:
   hundred programs of equal ranks: a sign test, with as many attempts as there are ranks. It assumes
   nothing of how times are distributed.
 
-Ranks that wait for each other in each step take equally long. Who is late is seen by where they
-stand then, which is not this.
+Of a step the time counts in which the rank handled something: it is not the rank's own where the
+program calls all ranks for each step. Ranks that wait for each other within a step, in collectives,
+take equally long. Who is late is seen by where they stand then, which is not this.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from statistics import median
 
 from .._core.plane import ProcAddress
 from .._namedtuple import NamedTuple
+from .._words import duration
 from ..stacks.model import ProcStacks
 from .pace import Pace
 
@@ -61,10 +63,11 @@ class Straggler(NamedTuple):
         what = f"a call of {self.endpoint}" if self.endpoint else "a step"
         many = "calls" if self.endpoint else "steps"
         slower = 100 * (self.seconds / self.usual - 1)
+        lasted = duration(self.steps * self.seconds)
         return (
             f"{self.mesh}[{self.rank}] (host {self.host}, process {self.pid}) is slower than the"
             f" others by {slower:,.0f} %: {_time(self.seconds)} {what} where the median is"
-            f" {_time(self.usual)}, in the last {self.steps} {many}"
+            f" {_time(self.usual)}, in the last {self.steps} {many}, for {lasted}"
         )
 
 
@@ -85,7 +88,7 @@ def stragglers(
         for pace in paces.get(proc.address, ()) if proc.address is not None else ():
             if (pace.endpoint and pace.actor_id in marked) or len(pace.took) < _FEWEST:
                 continue
-            if pace.ago <= _STALE * max(pace.took):
+            if pace.ago <= _STALE * pace.longest:
                 groups[pace.actor_id, pace.endpoint].append((proc, pace.took))
     found = [each for (_, endpoint), ranks in groups.items() for each in _of_group(endpoint, ranks)]
     return tuple(sorted(found, key=lambda each: each.usual / each.seconds))

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from .._words import duration, ranges
+from .._words import duration, ranges, since
 from ..stacks.model import CLIENT, HAS_ENDED, ProcStacks
 from ..stacks.report import Stacks
-from .model import FINE, FROZEN, RUNS, SILENT, STUCK, Standing
+from .model import DEGRADED, FINE, FROZEN, RUNS, SILENT, STUCK, Standing
 from .nodes import frozen, full_mailboxes, mesh_of
 
 _SWAPS = 50  # pages read from a disk in a second
@@ -27,11 +27,10 @@ class Trouble:
             (mesh_of(proc), proc.rank, proc.pid): proc for proc in first.procs
         }
         self.procs = second.procs
-        self.failures = tuple(
-            f"{rank(proc)} {proc.note.partition(chr(10))[0]}"
-            for proc in second.procs
-            if proc.note.startswith(HAS_ENDED)
-        )
+        ended = [proc for proc in second.procs if proc.note.startswith(HAS_ENDED)]
+        self.failures = tuple(f"{rank(proc)} {_end(proc)}" for proc in ended)
+        alive = {(mesh_of(proc), proc.rank) for proc in second.procs if proc not in ended}
+        self.lost = [proc for proc in ended if (mesh_of(proc), proc.rank) not in alive]
         self.full = tuple(
             f"{box.actor}[{proc.rank}]: {box.queued:,} messages wait, {_processes(len(box.held))}"
             " held back"
@@ -65,8 +64,8 @@ def sentence(
     """The verdict in one sentence.
 
     Args:
-        status: ``"fine"``, ``"slow"`` or ``"stuck"``.
-        seconds: Time between the looks, if it is stuck; else None.
+        status: Of the verdict.
+        seconds: For how long it is stuck, or slow; None if that is not known.
         classes: Ranks by what they stand at.
         held_up: The classes of all ranks that wait for the culprits, one number for each of them.
         circles: Names of the actors in each circle of waits.
@@ -74,6 +73,8 @@ def sentence(
     """
     if status == FINE:
         return _fine(classes, trouble)
+    if status == DEGRADED:
+        return f"Degraded: goes on without {_lost(trouble.lost)}."
     single = len({mesh_of(proc) for proc in trouble.procs if proc.mesh != CLIENT}) < 2
     blamed = [each for each in classes if each.blamed]
     culprits = [_culprit(each, single) for each in blamed if each.state != SILENT or not circles]
@@ -89,30 +90,39 @@ def sentence(
     named = "; ".join(culprits[:_NAMED])
     if len(culprits) > _NAMED:
         named += f"; and {sum(len(each.ranks) for each in blamed[_NAMED:])} ranks elsewhere"
+    if trouble.lost:
+        named += f"; without {_lost(trouble.lost)}"
+    head = status.capitalize() + since(seconds)
     if status == STUCK:
-        head = f"Stuck for {duration(seconds)}" if seconds is not None and seconds >= 1 else "Stuck"
         return f"{head}: {'; '.join(filter(None, (waiting, named)))}."
-    return f"Slow: {f'{waiting} wait for ' if waiting else ''}{named}."
+    return f"{head}: {f'{waiting} wait for ' if waiting else ''}{named}."
+
+
+def _end(proc: ProcStacks) -> str:
+    ago = f", {duration(proc.ago)} ago" if proc.ago is not None else ""
+    return f"{proc.note.partition(chr(10))[0]}{ago}"
+
+
+def _lost(procs: Sequence[ProcStacks]) -> str:
+    first = f"{rank(procs[0])}: {_end(procs[0]).removeprefix(f'{HAS_ENDED}: ')}"
+    return f"{first}; and {len(procs) - 1} more" if len(procs) > 1 else first
 
 
 def rank(proc: ProcStacks) -> str:
-    """``trainers[3]``; ``the program`` for the client."""
-    return "the program" if proc.mesh == CLIENT else f"{proc.mesh}[{proc.rank}]"
+    """``trainers[3]``; ``the client``."""
+    return f"the {CLIENT}" if proc.mesh == CLIENT else f"{proc.mesh}[{proc.rank}]"
 
 
 def who(each: Standing, single: bool = False) -> str:
-    """``7 ranks``, ``rank 5``, ``ranks 3,5 of trainers``, ``the program``."""
+    """``7 ranks``, ``7 ranks of trainers``, ``trainers[3,5]``, ``the client``."""
     if each.mesh == CLIENT:
-        return "the program"
+        return f"the {CLIENT}"
     if each.state == SILENT:
         return each.mesh
-    of = "" if single else f" of {each.mesh}"
-    if len(each.ranks) == 1:
-        return f"rank {each.ranks[0]}{of}"
     text = ranges(each.ranks)
     if len(each.ranks) > max(_FEW, each.size // 2) or len(text) > 24:
-        return f"{len(each.ranks)} ranks{of}"
-    return f"ranks {text}{of}"
+        return f"{len(each.ranks)} ranks{'' if single else f' of {each.mesh}'}"
+    return f"{each.mesh}[{text}]"
 
 
 def _who_where(each: Standing, single: bool) -> str:
@@ -148,11 +158,12 @@ def _fine(classes: Sequence[Standing], trouble: Trouble) -> str:
     busy = [each for each in classes if each.mesh != CLIENT]
     ranks = {(each.mesh, at) for each in busy for at in each.ranks}
     idle = sum(
-        proc.mesh != CLIENT and (proc.mesh, proc.rank) not in ranks for proc in trouble.procs
+        proc.mesh != CLIENT and bool(proc.pid) and (proc.mesh, proc.rank) not in ranks
+        for proc in trouble.procs
     )
     program = next((each for each in classes if each.mesh == CLIENT), None)
     at = (
-        f"the program {'runs' if program.state == RUNS else 'is'} in {program.place}"
+        f"the {CLIENT} {'runs' if program.state == RUNS else 'is'} in {program.place}"
         if program is not None
         else ""
     )

@@ -16,7 +16,7 @@ export interface Blamed {
 
 export interface Verdict {
   /** `looking`: there is none yet. */
-  status: "looking" | "fine" | "slow" | "stuck" | "unknown";
+  status: "looking" | "fine" | "slow" | "stuck" | "degraded" | "unknown";
   sentence: string;
   seconds: number | null;
   full: string[];

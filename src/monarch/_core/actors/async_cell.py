@@ -234,7 +234,7 @@ class AsyncCell(ActorCell):
 
     async def _serve(self) -> None:
         inbox, pressure = self._inbox, self.pressure
-        handle, sampler = self._handle, self.sampler
+        handle = self._handle
         handled = 0
         self.hub.pulse.serves(self)
         while True:
@@ -252,7 +252,7 @@ class AsyncCell(ActorCell):
             attribute: Any = getattr(type(self.actor), name, None)
             if getattr(attribute, "concurrent", False):
                 self._start_concurrent(item, name, attribute.concurrency)
-            elif sampler is None:
+            elif (sampler := self.sampler) is None:  # an actor that marks steps gets one
                 await handle(*item)
                 await self._absorb_cancel()
             elif sampler.gap > 1:

@@ -13,18 +13,16 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ..._namedtuple import NamedTuple
 from ..calls.message import decode_meta
-from ..calls.waiting import waited_for
 from ..hub import life
 from ..hub.black_box import BoxActor, BoxCall, Line
 
 if TYPE_CHECKING:
-    from ..calls.pending import FutureState
     from ..hub.message_hub import MessageHub
     from .cell import ActorCell
 
@@ -73,8 +71,6 @@ class ActorPulse:
         self._poller = hub.poller
         self._cells = cells
         self._seen: dict[tuple[int, int], _Seen] = {}  # by id of the actor, and of what it handles
-        # since the first tick that saw somebody wait for it; a future is its program's to drop
-        self._waits: MutableMapping[FutureState, int] = weakref.WeakKeyDictionary()
         self._slow: deque[BoxCall] = deque(maxlen=_SLOW)
         self._timer: object = None
 
@@ -100,11 +96,6 @@ class ActorPulse:
         seen = self._seen.get((uid, id(item)))
         return _shown(seen.since) if seen is not None else None
 
-    def waited_since(self, future: FutureState) -> float | None:
-        """See `Pulse`; what waits in a process whose actors do nothing is not seen."""
-        seen = self._waits.get(future)
-        return _shown(seen) / 1e9 if seen is not None else None
-
     def _go_on(self, seconds: float = _FIRST) -> None:
         if self._timer is None:
             self._timer = self._poller.call_later(seconds, self._tick)
@@ -118,12 +109,6 @@ class ActorPulse:
         self._look(cells)
         if self._seen or any(cell.queued() for cell in cells):
             self.beating = True
-        now = time.monotonic_ns()
-        # nothing is held by a process that is idle
-        waits = waited_for.copy() if self.beating else ()
-        self._waits = weakref.WeakKeyDictionary(
-            {future: self._waits.get(future, now) for future in waits}
-        )
         if went_on or self.beating:
             self._go_on(_PERIOD)
         for hook in self.hooks:

@@ -139,7 +139,7 @@ class SyncCell(ActorCell):
 
     def _serve(self) -> None:
         first, pressure = self._first, self.pressure
-        handle, sampler = self._handle, self.sampler
+        handle = self._handle
         last: Origin | None = None
         self.hub.pulse.serves(self)
         while True:
@@ -154,6 +154,7 @@ class SyncCell(ActorCell):
             if item is not None:
                 if pressure.held or len(item[1].payload) > SMALL or item[1].buffers:
                     pressure.went(item[1])
+                sampler = self.sampler  # an actor that marks steps gets one meanwhile
                 if sampler is None:
                     handle(*item)
                 elif sampler.gap > 1:

@@ -30,15 +30,15 @@ LONGEST = threading.TIMEOUT_MAX
 new_lock: Callable[[], Any] = threading.Lock
 """Makes what a thread waits at; replaced where threads take turns."""
 
-waited_for: set[FutureState] = set()
-"""What threads and tasks of this process wait for right now."""
+waited_for: dict[FutureState, float] = {}
+"""What threads and tasks of this process wait for right now, and since when, as of `time.time`."""
 
 
 def wait(future: FutureState, timeout: float | None) -> float | None:
     """Wait until it is done; returns the time that is left."""
     connection = _before_blocking(future)
     waits = note_wait(future) if timeout is None else None
-    waited_for.add(future)
+    waited_for[future] = time.time()
     try:
         asked = timeout
         if connection is not None:
@@ -47,7 +47,7 @@ def wait(future: FutureState, timeout: float | None) -> float | None:
             timeout = block(future, timeout, asked)
         return timeout
     finally:
-        waited_for.discard(future)
+        waited_for.pop(future, None)
         if waits is not None:
             waits.pop(None, None)
 
@@ -186,7 +186,7 @@ def steps_in_loop(future: FutureState) -> Generator[Any, None, None]:
     # where a program drives a coroutine by hand there is none
     task = sys.modules["asyncio"].current_task(loop) or loop
     waits = note_wait(future, task)
-    waited_for.add(future)
+    waited_for[future] = time.time()
     try:
         yield from waiter
     except BaseException:
@@ -195,7 +195,7 @@ def steps_in_loop(future: FutureState) -> Generator[Any, None, None]:
             operation.abandoned(future)
         raise
     finally:
-        waited_for.discard(future)
+        waited_for.pop(future, None)
         if waits is not None:
             waits.pop(task, None)
 

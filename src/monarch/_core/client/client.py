@@ -150,6 +150,11 @@ class Client:
         own = [] if self._agent is None else [self.hub.address.agent]
         return [*own, *self.hosts.agents(self.hosts.names), *self._followed]
 
+    @property
+    def used_hosts(self) -> Sequence[str]:
+        """The hosts that end with it, or are let go: no handle to what ran there is of use then."""
+        return (self.hub.address.host, *self.hosts.names)
+
     def _look_for_signals(self) -> None:
         look()
         self.hub.poller.call_later(LOOK, self._look_for_signals)
@@ -342,7 +347,7 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
         ending, _client = _client, None
     if ending is None:
         return completed()
-    for host in (ending.hub.address.host, *ending.hosts.names):
+    for host in ending.used_hosts:
         _ended_hosts[host] = Failure(STOPPED, SHUT_DOWN)
     own = ending.stop_own_actors()
     stopping = ending.shut_down(grace)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 import io
 import os
+import re
 import signal
 import socket
 import sys
@@ -36,11 +37,15 @@ from ..calls.promise import Promise
 from ..calls.remote_error import with_lines
 from ..calls.waiting import waited_for
 from ..extension import fault_hook, in_every_proc, keep_report
-from ..supervision.failure import WORKER_ENDED, MeshFailure
+from ..supervision.failure import HOST, WORKER_ENDED, MeshFailure
 from . import session
 
 Hook = Callable[[MeshFailure], object]
 
+why_hosts_end: list[Callable[[], str]] = []
+"""Asked before a program ends by the loss of a host, on a thread that may wait: a scheduler knows
+more of that than the agent, which sees its parent gone. Each returns what it knows, or nothing.
+"""
 before_the_end: list[Callable[[], object]] = []
 """What is called when a failure that ends the program has been reported, before its main thread is
 interrupted; each bounds itself.
@@ -273,7 +278,8 @@ def _part() -> object:
 def _end_program(status: int, faults: Sequence[_Fault], leave: Callable[[bool], None]) -> None:
     failures = [fault.failure for fault in faults]
     hook = ".".join([*in_every_proc[:1], "unhandled_fault_hook"])  # where programs find it
-    text = tame("\n".join([*map(_report, merge(failures)), _ADVICE.format(hook), ""]), True)
+    reports = "\n".join([*map(_report, merge(failures)), _ADVICE.format(hook), ""])
+    text = tame(_of_hosts(failures, reports), True)
     keep_report(text)
     going_on = session.find()
     if going_on is not None:
@@ -323,6 +329,17 @@ def _report(same: Sequence[MeshFailure]) -> str:
         ranks = ranges(rank for failure in same for rank in failure.ranks)
         lines.append(f"{len(same)} ranks of {same[0].mesh_name} failed for this reason: {ranks}")
     return "\n".join(lines)
+
+
+def _of_hosts(failures: Sequence[MeshFailure], text: str) -> str:
+    """Return the report with the reasons for which hosts have ended, by who has started them."""
+    asked = why_hosts_end if any(each.event.cause == HOST for each in failures) else ()
+    for ask in asked:
+        with suppress(Exception):  # the failure is told all the same
+            if told := ask():
+                known = re.sub(rf"process \d+, {WORKER_ENDED}", told.replace("\\", "/"), text)
+                text = known if known != text else f"{told}\n{text}"
+    return text
 
 
 def _write(text: str) -> None:

@@ -100,11 +100,6 @@ class Pulse(Protocol):
         1970; None: for less than that.
         """
 
-    def waited_since(self, future: Any) -> float | None:
-        """Since when something waits for this, good to a second, in seconds since 1970; None if no
-        look has seen it.
-        """
-
 
 class Request(Protocol):
     """A call that waits for replies."""

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..._namedtuple import NamedTuple
+from ..._public import RELEASE
 from ..supervision.deadlock import Probe
 from ..supervision.failure import Failure
 from ..wire.address import ProcAddress
@@ -304,6 +305,7 @@ class HostDescription(NamedTuple):
         machine: Name of the machine, for people.
         hosts: Other hosts that the client has attached.
         procs: Those that have not ended, unless the others were asked for as well.
+        release: Of its pymonarch.
     """
 
     agent: ProcAddress
@@ -313,6 +315,7 @@ class HostDescription(NamedTuple):
     machine: str
     hosts: list[str]
     procs: list[HostedProc]
+    release: str = RELEASE
 
     @property
     def pids(self) -> dict[ProcAddress, int]:

@@ -144,8 +144,13 @@ class ControlService:
                 )
                 return
             kind, handler = entry
-            fields, _ = pickling.loads(frame.payload, frame.buffers)
-            handler(self, request, kind(*fields))
+            try:
+                record = kind(*pickling.loads(frame.payload, frame.buffers)[0])
+            except Exception as error:  # the sender's, as well
+                logger.warning("a control record %s can't be read: %r", request.name, error)
+                request.fail(error)
+                return
+            handler(self, request, record)
         except Exception as error:
             logger.exception("internal error in the control record %s", request.name)
             request.fail(error)

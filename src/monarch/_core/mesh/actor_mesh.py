@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..._lazy import shown_by
@@ -90,25 +92,21 @@ class ActorMesh(_Updatable, Generic[T]):
     _owned: OwnedActors | None
     _spawned: Future[None] | None
     _target: Target
+    _proc_mesh: Any
     _repr_html_ = shown_by("actor_mesh")
 
     def __init__(
-        self,
-        cls: type[T],
-        name: str,
-        uid: int,
-        procs: tuple[ProcAddress, ...],
-        shape: Shape,
-        owned: OwnedActors | None = None,
-        spawned: Future[None] | None = None,
-    ) -> None:
+        self, cls: type[T], name: str, uid: int, procs: tuple[ProcAddress, ...], shape: Shape, owned: OwnedActors | None = None,
+        spawned: Future[None] | None = None, proc_mesh: Any = None,
+    ) -> None:  # fmt: skip
         # `procs` are those of the mesh as it was spawned; `shape` picks from them
         if owned is not None:
             owned.handle = weakref.ref(self)
         target = Target(uid, name, [procs[rank] for rank in shape.ranks()], shape.extent)
         # slicing a mesh is on a hot path: not one by one through __setattr__
         self.__dict__.update(
-            _class=cls, _name=name, _uid=uid, _procs=procs, _shape=shape, _owned=owned, _spawned=spawned, _target=target
+            _class=cls, _name=name, _uid=uid, _procs=procs, _shape=shape, _owned=owned, _spawned=spawned, _target=target,
+            _proc_mesh=proc_mesh,  # of `spawn`; programs for 0.7 ask the handle for it
         )  # fmt: skip
 
     def _new_with_shape(self, shape: Shape) -> ActorMesh[T]:
@@ -119,7 +117,8 @@ class ActorMesh(_Updatable, Generic[T]):
         return self._reference(procs, Shape.from_extent(extent))
 
     def _reference(self, procs: tuple[ProcAddress, ...], shape: Shape) -> ActorMesh[T]:
-        return ActorMesh(self._class, self._name, self._uid, procs, shape, None, self._spawned)
+        of = self._class, self._name, self._uid, procs, shape, None, self._spawned, self._proc_mesh
+        return ActorMesh(*of)
 
     def _addresses(self) -> Sequence[ProcAddress]:
         return self._target.procs
@@ -178,10 +177,11 @@ class ActorMesh(_Updatable, Generic[T]):
         return self._owned.stop(reason)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
         cls = self._class
         attribute = getattr(cls, name, _MISSING)
+        shown = EndpointDefinition if _LOOKED_UP.fullmatch(name) else _SHOWN
+        if name.startswith("__") and not isinstance(attribute, shown):
+            raise AttributeError(name)
         if attribute is _MISSING:
             raise AttributeError(_unknown(cls, name))
         found: Any = _NotAnEndpoint(self, name)
@@ -211,6 +211,11 @@ class ActorMesh(_Updatable, Generic[T]):
 
 
 _MISSING = object()
+_DUNDERS = {name for name in dir(ActorMesh) if name.startswith("__")}
+# looked for on instances by copy, pickle, numpy, torch and inspect, which would take a handle for
+# what its actors are
+_SHOWN: Any = (EndpointDefinition, FunctionType)
+_LOOKED_UP = re.compile("__(copy|deepcopy|(get|set)(new|init)?(args|state)(_ex)?|array.*|wrapped|signature|torch.*)__")  # fmt: skip
 
 
 def _receive(
@@ -294,7 +299,7 @@ def check_names(cls: type) -> None:
     Raises:
         ValueError: A name is an attribute of every mesh.
     """
-    taken = sorted(RESERVED & describe_class(cls).endpoints.keys())
+    taken = sorted((RESERVED | _DUNDERS) & describe_class(cls).endpoints.keys())
     if taken:
         raise ValueError(
             f"ActorMesh has an attribute that collides with an endpoint name: {', '.join(taken)}."

@@ -184,9 +184,8 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         if gated:
             cell.note_unsettled(uid, addresses)
             cell.note_spawned(addresses)
-        return ActorMesh(
-            cls, name, uid, addresses, Shape.from_extent(extent), owned, request.future
-        )
+        shape = Shape.from_extent(extent)
+        return ActorMesh(cls, name, uid, addresses, shape, owned, request.future, self)
 
     def stop(self, reason: str = "stopped by client") -> Future[None]:
         """Stop every actor on these procs, running ``__cleanup__``, and end the processes.
@@ -280,14 +279,9 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         return ranks
 
     def logging_option(
-        self,
-        stream_to_client: bool = True,
-        aggregate_window_sec: float | None = None,
-        level: int = 20,
-        *,
-        ranks: Any = None,
-        match: str | re.Pattern[str] | None = None,
-    ) -> Future[None]:
+        self, stream_to_client: bool = True, aggregate_window_sec: float | None = None, level: int = 20, *,
+        ranks: Any = None, match: str | re.Pattern[str] | None = None,
+    ) -> Future[None]:  # fmt: skip
         """Set what of the output of these procs the client shows, and how.
 
         Each call sets all options anew; those of a rank survive its restarts. Files of logs are

@@ -296,6 +296,8 @@ class Connection(SendQueue):
                 return None
             try:
                 self.on_frame(self, frame)
+            except FrameError as error:  # of a route: who passes it on may not be who made it
+                logger.warning("a peer sent something unreadable: %s", error)
             except Exception:  # a bug in handling one message must not lose those behind it
                 logger.exception("internal error in handling a message; please report it")
         return self._lost(broken) if broken is not None else None

@@ -47,6 +47,13 @@ _READY_EXPECTED = 0.3
 # rounds of the poller until a proc has said all: one accepts its connection, the next reads
 _LAST_WORDS = 3
 
+# descriptors of a proc here: its output, and errors, a pidfd, a connection, its black box
+_FILES, _OWN_FILES = 5, 24
+_FULL = (
+    "OSError: Too many open files: the host agent has {} processes here, takes {} files for each,"
+    " and may have {}. Raise `ulimit -Hn` where the program, or the worker, is started; or spawn fewer"
+)
+
 Done = Callable[[], None]
 
 
@@ -236,13 +243,13 @@ class HostProcs:
             self._follow(entry, entry.failed(error, time.monotonic()))
 
     def _forked(self, uid: str, rank: int, pid: int, *fds: int) -> None:
-        if len(fds) < 3:  # the kernel leaves out what does not fit
+        limit, wanted = os.sysconf("SC_OPEN_MAX"), _FILES * (len(self._running) + 1) + _OWN_FILES
+        # the kernel leaves out what does not fit; the others that start have connections already
+        if len(fds) < 3 or wanted > limit - limit // 12:
             for fd in fds:
                 os.close(fd)
             self._spawner.send(Kill(pid))
-            self._unstarted(
-                uid, [rank], "OSError: Too many open files in the host agent; raise `ulimit -n`"
-            )
+            self._unstarted(uid, [rank], _FULL.format(len(self._running), _FILES, limit))
             return
         out, err, pidfd = fds
         entry = self.meshes[uid].procs[rank]

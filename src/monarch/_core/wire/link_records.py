@@ -187,9 +187,13 @@ def read_hello(body: memoryview) -> Hello:
     return Hello(**{key: _field(known, key, str) for key in Hello._fields})
 
 
+CLIENT_HOST = "the host of the client"
+"""How texts call a host without an address: only a client has one."""
+
+
 def why_apart(me: str, ours: Hello, theirs: Hello) -> str:
     """Say why two sides can't unpickle each other's, and which to upgrade; empty if they can."""
-    him = theirs.name or "the other side"
+    him = theirs.name or CLIENT_HOST
     for what, own, other in (
         ("pymonarch", ours.release, theirs.release),
         ("Python", ours.python, theirs.python),

@@ -39,6 +39,7 @@ from .link import CLOSED, JOINING, LOST, RESUMING, UP, Link
 from .link_limits import Limits
 from .link_records import (
     ACK,
+    CLIENT_HOST,
     DATA,
     FAREWELL,
     JOIN,
@@ -494,4 +495,4 @@ class LinkTable:
             del self._by_identity[link.identity]
 
     def _me(self) -> str:
-        return self._name() or self._identity
+        return self._name() or CLIENT_HOST

@@ -37,8 +37,6 @@ class Quiet:
 
     def since(self, uid: int, item: object) -> None: ...
 
-    def waited_since(self, future: object) -> None: ...
-
 
 class LocalService(ProcService):
     """The control records of a proc, or of the client, whose actors take turns."""

@@ -1,0 +1,128 @@
+"""How commands find what they work on: a job of this folder, a running program, the file of a run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import click
+import typer
+
+from .. import job
+from .._words import named
+from ..job import current, telemetry
+from ..job.logs import folder_of
+from ..programs import Connection, Program, choose, connect, find
+
+_HELP = """A process id; a job, as its context or module.attribute; or the file of a run. Default:
+the only program, or that of this folder; a terminal asks which of several."""
+PROGRAM = Annotated[str | None, typer.Argument(metavar="[PROGRAM]", help=_HELP)]
+"""The first argument of commands that look at a program, for `reach` or `found`."""
+
+OPTION = Annotated[str | None, typer.Option("--program", "-p", "--run", help="The same.")]
+CONTEXT = Annotated[
+    str | None, typer.Option("--context", help="Context of the job. Default: the active one.")
+]
+
+
+def split(words: list[str] | None) -> tuple[str | None, list[str]]:
+    """Return the program that may be the first of some words, and the others."""
+    return (words[0], words[1:]) if words and _is_program(words[0]) else (None, words or [])
+
+
+def _is_program(word: str) -> bool:
+    return (
+        word.isdigit()
+        or word.endswith(".duckdb")
+        or any(word in (each, current.spec_of(each)) for each in current.contexts())
+    )
+
+
+def found(program: str | None, option: str | None = None) -> Program | Path:
+    """The program, or the file of a run, that an argument means.
+
+    Args:
+        program: As of `PROGRAM`.
+        option: The same, as of `OPTION`.
+
+    Raises:
+        ConnectionError: No program runs here.
+        ValueError: There are several; or both arguments are given.
+        JobError: There is no such job, or no program uses it, and none has left a run.
+    """
+    if program is not None and option is not None:
+        raise ValueError(f"give either PROGRAM or --program, not both {program!r} and {option!r}")
+    what = program or option
+    if what is None or what.isdigit():
+        return _running(None if what is None else int(what))
+    if os.path.isfile(what) or os.sep in what or what.endswith(".duckdb"):
+        return Path(what)
+    described = current.running_job(what)
+    assert described.apply_id is not None
+    # programs reach the job of any context by that path
+    folder = folder_of(Path(job.DEFAULT_JOB_PATH), described.apply_id)
+    uses, run = telemetry.program_of(folder), telemetry.run_of(folder)
+    if uses is None and not run.exists():
+        told = "now, or has left a run: `monarch list` has the process ids of those that run"
+        raise job.JobError(f"no program here with enable_telemetry() uses {described!r} {told}")
+    return uses or run
+
+
+def reach(program: str | None, option: str | None = None) -> Connection:
+    """The running program that is meant; see `found`.
+
+    Raises:
+        ConnectionError: See `monarch.programs.connect`.
+        ValueError: It is the file of a run.
+    """
+    what = found(program, option)
+    if isinstance(what, Path):
+        told = "`monarch why`, `query` and `dashboard` read the files of runs"
+        raise ValueError(f"this needs a program that runs, and {what} is a file: {told}")
+    return connect(what)
+
+
+def _running(pid: int | None) -> Program:
+    programs = find()
+    try:
+        return choose(pid, programs)
+    except ValueError:
+        if pid is not None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise
+    shown = [each for each in programs if not each.is_worker] or programs
+    for number, each in enumerate(shown, 1):
+        typer.echo(f"{number:>3}  {named(str(each))}  {named(each.folder)}", err=True)
+    chosen: int = typer.prompt("Which program", type=click.IntRange(1, len(shown)), err=True)
+    return shown[chosen - 1]
+
+
+def applied(spec: str | None) -> job.JobTrait:
+    """The job of the active context: as it is described, or else as a program has started it.
+
+    With a spec, ``module.attribute``, that job becomes the one of the context.
+
+    Raises:
+        FileNotFoundError, ImportError, JobError, ValueError: There is no such job.
+    """
+    try:
+        if spec is None and not current.spec_of(current.active_context()):
+            return running(None)
+        return job.set_current_job(spec) if spec is not None else job.load_current_job()
+    except (AttributeError, TypeError) as error:
+        raise job.JobError(str(error)) from error
+
+
+def running(context: str | None) -> job.JobTrait:
+    """The job that runs in a context.
+
+    Raises:
+        JobError: None does.
+    """
+    path = Path(job.DEFAULT_JOB_PATH) if context is None else current.state_path(context)
+    saved = job.job_load(path) if path.exists() else None
+    if saved is None or not saved.active:
+        why = f"{saved!r} has ended" if saved else f"there is no {path}"
+        raise job.JobError(f"no job runs here: {why}; `monarch apply module.attribute` starts one")
+    return saved

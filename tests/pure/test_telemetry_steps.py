@@ -1,0 +1,104 @@
+"""How long an actor was busy in each of its steps, whichever way the program drives it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from monarch.telemetry import messages, steps
+
+
+class Driven:
+    """An actor, and a clock that moves while it works and while it waits for its next message."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, sampler: Any = None) -> None:
+        self.now = 1_000_000
+        self.cell = SimpleNamespace(sampler=sampler)
+        who = SimpleNamespace(actor_id=SimpleNamespace(uid=7), rank=SimpleNamespace(rank=0))
+        here = SimpleNamespace(actor_instance=who, _cell=self.cell)
+        monkeypatch.setattr(steps, "context", lambda: here)
+        clock = SimpleNamespace(time_ns=lambda: 1_000 * self.now, monotonic=lambda: self.now / 1e6)
+        monkeypatch.setattr(steps, "time", clock)
+        monkeypatch.setattr(messages, "time", clock)
+
+    def handle(self, *doing: int | None) -> None:
+        """Handle a message: None marks a step, a number works for so long. Then wait for 1,000."""
+        sampler = self.cell.sampler  # as the actor's thread reads it, before the message
+        frame = SimpleNamespace(
+            sender=1, target=7, meta=b"work", request=0, payload=b"", buffers=()
+        )
+        if sampler is not None:
+            sampler.begin(SimpleNamespace(peer="h/p.0"), frame)
+        for each in doing:
+            if each is None:
+                steps.step()
+            else:
+                self.now += each
+        if sampler is not None:
+            sampler.done(frame)
+        self.now += 1_000
+
+    @property
+    def steps(self) -> list[tuple[int, int]]:
+        """The time of each step but the first, which is seen in part, and the busy part."""
+        return [(took, busy) for _, took, busy in steps.recent_steps(32)[7][1:]]
+
+
+@pytest.fixture(autouse=True)
+def none_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "_steps", type(steps._steps)())
+    monkeypatch.setattr(steps, "_last_steps", {})
+
+
+def test_a_step_that_is_called_is_as_long_as_the_actor_handles_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driven = Driven(monkeypatch)
+    for work in (5, 6, 7, 8):
+        driven.handle(None, work)
+    assert driven.steps == [(1_006, 6), (1_007, 7)]
+
+
+def test_work_before_the_mark_belongs_to_the_step_that_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driven = Driven(monkeypatch)
+    for work in (5, 6, 7, 8):
+        driven.handle(work, None)
+    assert driven.steps == [(1_007, 7), (1_008, 8)]
+
+
+def test_all_messages_of_a_step_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    driven = Driven(monkeypatch)
+    for work in (5, 6, 7):
+        driven.handle(2, None, work)
+        driven.handle(100)
+    driven.handle(None)
+    assert driven.steps == [(2_108, 108), (2_107, 107)]
+
+
+def test_steps_of_one_message_count_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    driven = Driven(monkeypatch)
+    driven.handle(None, 5, None, 6, None, 7, None)
+    assert driven.steps == [(6, 6), (7, 7)]
+
+
+def test_with_telemetry_its_looks_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "black_box", lambda: None)
+    recorder: Any = SimpleNamespace(adaptive=False, samplings=set(), handled=[])
+    driven = Driven(monkeypatch, messages.ActorSampler(recorder))
+    for work in (5, 6, 7, 8):
+        driven.handle(None, work)
+    assert driven.steps == [(1_006, 6), (1_007, 7)]
+
+
+def test_of_the_program_itself_no_busy_part_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    driven = Driven(monkeypatch)
+    del driven.cell.sampler
+    for _ in range(3):
+        steps.step()
+        driven.now += 10
+    assert driven.steps == [(10, 10)]
+    assert [busy for *_, busy in steps._steps] == [None, None, None]
