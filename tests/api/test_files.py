@@ -46,7 +46,7 @@ REASONS = {
     ],
     "it reads files of the package": [
         "admin/schemas.py", "config/_table.py", "dashboard/__init__.py", "debugger/dap.py", "demo/faults.py", "jupyter/rank_map.py",
-        "telemetry/tables.py", "tui/words.py",
+        "telemetry/tables.py", "tensor_engine/settings.py", "tui/words.py",
     ],
     "the user has named the path, for this": [
         "_core/net/trust.py", "elastic/checkpoint.py", "environments/requirements.py", "job/commands.py", "job/hosts.py",
