@@ -77,5 +77,5 @@ def test_every_call_and_every_replay_is_laid_out_as_planned(mesh: Any) -> None:
 
 def test_a_result_of_another_type_than_planned_is_an_error(mesh: Any) -> None:
     x = torch.ones(2)
-    with pytest.raises(RemoteException, match=r"torch.float64 tensor of shape \(2,\) on this rank"):
+    with pytest.raises(RemoteException, match=r"torch.float64 of shape \(2,\) on this rank"):
         inspect(other(x))

@@ -58,7 +58,7 @@ def _add(name: str, default: str, getter: str, setter: str, *first: str) -> None
 
 _is_old = not hasattr(torch._C, "_get_fp32_precision_getter")
 _read: list[Callable[[], Any]] = []
-for _line in Path(__file__).with_suffix(".txt").read_text().splitlines():
+for _line in Path(__file__).with_name("settings.txt").read_text("utf-8").splitlines():
     _who, *_row = _line.split()
     if _who in ("any", "gpu") or (_who == "old" and _is_old):
         _add(*_row)
@@ -74,7 +74,7 @@ def read_all() -> None:
 
 
 def current() -> Settings:
-    """Those of this process, now."""
+    """The settings of this process, now."""
     global _last
     values = [read() for read in _read]
     before, settings = _last
