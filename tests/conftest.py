@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ import pytest
 
 from gate import choice, second_try, shuffle
 from helpers.ahead import ran_ahead
+from helpers.processes import heed_signals
 
 __all__ = ["ran_ahead"]  # a fixture
 
@@ -79,11 +79,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A shell that starts the run in the background has it, and every program of a test, ignore
-    # these.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    heed_signals()
     config.addinivalue_line(
         "markers",
         "may_keep(*kinds): this test leaves 'threads' or 'descriptors' on purpose (a controller"

@@ -845,7 +845,16 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_foreign_folders.py::test_a_folder_that_is_moved_while_it_is_open_is_still_the_one_written",
                 "tests/faults/test_foreign_folders.py::test_a_token_that_another_user_has_put_there_is_not_used",
                 "tests/faults/test_foreign_folders.py::test_a_program_that_fails_in_a_shared_folder_loses_nothing",
+                "tests/faults/test_foreign_marks.py::test_a_worker_without_an_owner_removes_no_folder_of_others",
                 "tests/api/test_files.py::test_files_are_reached_by_their_paths_only_where_there_is_a_reason",
+            ),
+            "other users of the machine: to have a program show files of ours as the output": (
+                "tests/faults/test_foreign_marks.py::test_output_is_not_read_through_a_link",
+                "tests/faults/test_foreign_marks.py::test_a_folder_of_ranks_that_is_a_link_is_not_read",
+                "tests/faults/test_foreign_marks.py::test_a_mark_is_made_through_no_link",
+                "tests/faults/test_foreign_marks.py::test_a_warning_of_another_users_is_none",
+                "tests/faults/test_foreign_marks.py::test_a_profile_whose_name_was_guessed_overwrites_nothing",
+                "tests/pure/test_slurm_commands.py::test_slurm_gets_the_text_of_a_script_and_no_path",
             ),
             "other users of the machine: to lead the caches of `sync` and of environments": (
                 "tests/faults/test_foreign_folders.py::test_caches_among_temporary_files_are_not_where_another_user_leads",
@@ -881,6 +890,8 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_torch_stores.py::test_a_world_of_an_elastic_group_opens_no_store",
                 "tests/faults/test_torch_stores.py::test_another_user_does_not_reach_the_file_in_which_ranks_of_one_host_meet",
                 "tests/faults/test_torch_stores.py::test_a_script_on_one_host_meets_on_the_loopback_interface_alone",
+                "tests/faults/test_torch_stores.py::test_a_script_of_several_hosts_meets_over_the_links_of_the_program",
+                "tests/faults/test_torch_stores.py::test_ranks_meet_by_init_process_group_and_open_no_store",
             ),
             "the network: to use up memory, descriptors or the log by knocking": (
                 "tests/faults/test_trust.py::test_two_thousand_who_say_nothing_keep_nobody_out",
@@ -981,6 +992,9 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "`MONARCH_DEBUG_SERVER_PORT`: to say the token": (
                 "tests/procs/test_ports_and_pages.py::test_a_page_gets_no_prompt_of_the_debugger",
                 "tests/browser/test_pages_at_ports.py::test_a_page_says_the_token_of_the_debugger_too_late",
+            ),
+            "the store of a script of `monarch run`: to set a key": (
+                "tests/faults/test_torch_stores.py::test_what_a_page_says_to_the_store_of_a_script_sets_no_key",
             ),
             "the port of a host: to say in its body": (
                 "tests/browser/test_pages_at_ports.py::test_a_page_gets_nothing_through_the_gateway_of_a_host",

@@ -58,6 +58,6 @@ assert Accumulator(workers.get, 0, add).accumulate().get() == 4 * 7  # a stream,
 
 # region send
 port, answers = Channel[int].open()
-send(workers.rank, args=(), kwargs={}, port=port)  # each rank answers through the port
+send(workers.rank, args=(), port=port)  # each rank answers through the port
 assert sorted(answers.recv().get() for _ in range(4)) == [0, 1, 2, 3]
 # endregion

@@ -10,9 +10,9 @@ from monarch._core.plane import (
     Promise,
     ask_one,
     current_hub,
+    extension,
     handles,
     read_answer,
-    register,
 )
 from monarch.actor import Actor, Future, endpoint, this_host
 
@@ -43,7 +43,7 @@ def ask(address: ProcAddress, name: str) -> Future[str | None]:
 
 class Observed(Actor):
     def __init__(self) -> None:
-        register(_environment)
+        extension.control.fill(Environment.__module__, [_environment])
 
     @endpoint
     def address(self) -> ProcAddress:

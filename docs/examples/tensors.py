@@ -127,7 +127,7 @@ with procs.activate():
 with procs.activate():
     torch.manual_seed(0)
     there = OpaqueModule("torch.nn.Linear", 4, 1)  # its graph, too, is on the ranks
-    loss = there(torch.ones(2, 4), propagator=lambda x: torch.empty(2, 1)).sum()
+    loss = there(torch.ones(2, 4), propagator=lambda self, x: torch.empty(2, 1)).sum()
     loss.backward()
     assert inspect(there.parameters()[0].grad).tolist() == [[2.0] * 4]
 # endregion

@@ -11,7 +11,7 @@ import pytest
 
 from monarch.actor import Actor, HostMesh, MeshFailure, SupervisionError, endpoint, this_host
 from monarch.supervision import OneForOne
-from monarch.testing import LocalHosts, local
+from monarch.testing import LocalHosts, inject, local
 
 
 # region actors
@@ -91,6 +91,22 @@ def test_a_counter_begins_anew_after_a_restart(monarch_local: LocalHosts) -> Non
     counter.add.call_one(5).get()
     procs.slice(hosts=1).kill().get()
     assert counter.add.call_one(1).get() == 1
+
+
+# endregion
+
+
+# region inject
+def test_a_crash_of_one_rank_is_survived(monarch_local: LocalHosts) -> None:
+    procs = monarch_local.spawn_procs(restart=OneForOne())
+    faults = [inject.Crash(ranks=[1], after=60), inject.Slow(0.5, probability=0.1)]
+    with inject.Injection({Counter: faults}, seed=7):
+        counters = procs.spawn("counters", Counter)
+    assert list(counters.add.call(1).get().values()) == [1, 1]
+    monarch_local.advance(60)
+    with pytest.raises(SupervisionError):
+        counters.add.call(1).get()
+    assert counters.slice(hosts=1).add.call_one(1).get() == 1  # again, from the start
 
 
 # endregion

@@ -16,7 +16,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import _compat, _public
+from . import _guests, _public, compat
 from ._public import RELEASE
 
 if TYPE_CHECKING:
@@ -101,7 +101,8 @@ _MODULES_WITH_TORCH = frozenset({"builtins", "timer"})
 _WITH_TORCH = _TENSOR_ENGINE | _MODULES_WITH_TORCH | {"Simulator", "set_meta", "world_mesh"}
 _TO_COME = frozenset({"Module"})
 
-_compat.install()
+compat.install()
+_guests.install()
 
 
 class _NotYet(AttributeError, NotImplementedError):

@@ -9,7 +9,7 @@ records are read on the thread that reads all messages.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 from weakref import WeakValueDictionary
@@ -25,12 +25,11 @@ from ._core.plane import (
     handles,
     random_uid,
     read_answer,
-    register,
 )
 from ._namedtuple import NamedTuple
 from .errors import SupervisionError
 
-_kept: WeakValueDictionary[int, Any] = WeakValueDictionary()
+_kept: WeakValueDictionary[int, _Keys] = WeakValueDictionary()
 
 
 class AskStore(NamedTuple):
@@ -72,10 +71,47 @@ class KeptStore(NamedTuple):
 _METHODS = ("set", "get", "add", "check", "compare_set", "delete_key", "num_keys")
 
 
-def keep() -> tuple[KeptStore, Any]:
+class _Keys:
+    """The keys of a store, for the thread that reads all messages; methods are as torch's stores'."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, bytes] = {}
+
+    def set(self, key: str, value: Any) -> None:
+        self._values[key] = _bytes(value)
+
+    def get(self, key: str) -> bytes:
+        return self._values[key]  # who asks has seen that the key is there
+
+    def add(self, key: str, amount: int) -> int:
+        total = int(self._values.get(key, b"0")) + amount
+        self._values[key] = b"%d" % total
+        return total
+
+    def check(self, keys: Sequence[str]) -> bool:
+        return self._values.keys() >= {*keys}
+
+    def compare_set(self, key: str, expected: Any, desired: Any) -> bytes:
+        found = self._values.get(key)
+        if (found or b"") == _bytes(expected):
+            self.set(key, desired)
+            return _bytes(desired)
+        return _bytes(expected) if found is None else found
+
+    def delete_key(self, key: str) -> bool:
+        return self._values.pop(key, None) is not None
+
+    def num_keys(self) -> int:
+        return len(self._values)
+
+
+def _bytes(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+def keep() -> tuple[KeptStore, object]:
     """Make a store, which is there as long as the second result is."""
-    store = import_module("torch.distributed").HashStore()
-    store.set_timeout(timedelta(milliseconds=1))  # who asks has seen that the key is there
+    store = _Keys()
     kept = KeptStore(current_hub().address, random_uid())
     _kept[kept.number] = store
     return kept, store
@@ -89,8 +125,8 @@ def _ask(service: ControlService, request: ControlRequest, record: AskStore) -> 
         return
     try:
         request.answer(getattr(store, record.method)(*record.arguments))
-    except (RuntimeError, TypeError) as error:
+    except (LookupError, TypeError, ValueError) as error:
         request.fail(error)
 
 
-register(_ask)
+HANDLERS = (_ask,)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
+from ._core.extension import html
 from ._public import publish
 
 if TYPE_CHECKING:
@@ -38,14 +39,9 @@ def lazy_names(
     return find, lambda: sorted([*vars(sys.modules[package]), *modules])
 
 
-def shown_by(name: str) -> Callable[[object], str]:
-    """A ``_repr_html_`` that calls a function of `monarch.jupyter.html`."""
-
-    def show(thing: object) -> str:
-        shown: str = getattr(import_module(".jupyter.html", __package__), name)(thing)
-        return shown
-
-    return show
+def shown_by(name: str) -> Callable[[object], str | None]:
+    """A ``_repr_html_`` for objects of this kind, which notebooks know by `name`."""
+    return lambda thing: html(name, thing)
 
 
 def whole(name: str) -> Any:
@@ -82,7 +78,7 @@ def note(area: str, text: str, *args: object) -> None:
     Notes are about processes, links, failures and bounds, not about messages.
 
     It goes to the loggers ``monarch.engine.*``, which are silent until somebody sets the level of
-    ``monarch.engine``: a program that wants the notes in its own logging, or `engine_log`. Until
+    ``monarch.engine``: a program that wants the notes in its own logging, or `_engine_log`. Until
     then nothing is imported or formatted.
 
     Args:
@@ -95,8 +91,3 @@ def note(area: str, text: str, *args: object) -> None:
         known.getLogger(f"monarch.engine.{area}").info(
             text, *(each() if callable(each) else each for each in args)
         )
-
-
-def engine_log() -> Any:
-    """`_engine_log`, which writes that to files."""
-    return import_module("._engine_log", __package__)

@@ -221,6 +221,54 @@ def make(path: StrPath) -> None:
         pass
 
 
+def touch(path: StrPath) -> None:
+    """Make an empty file in a folder of ours, unless it is there; raises as `opened` does."""
+    above, name = os.path.split(path)
+    with opened(above) as folder:
+        os.close(folder.open(name, APPEND))
+
+
+def names(path: StrPath, pattern: str = ".*") -> list[str]:
+    """The names in a folder of ours that a regular expression matches whole; none if it is gone."""
+    with suppress(FileNotFoundError), opened(path) as folder:
+        return folder.names(pattern)
+    return []
+
+
+def look(path: StrPath) -> int:
+    """Open a file for reading of which the content is only shown, whoever may write it.
+
+    No link leads to it, or to its folder. Its owner is that of the folder, or this user, or root.
+
+    Returns:
+        The descriptor.
+
+    Raises:
+        NotOurs: It is a link, no file, or another user's.
+    """
+    above, name = os.path.split(os.path.abspath(path))
+    try:
+        with Folder(above, os.open(above, _LEVEL)) as folder:
+            fd = os.open(name, os.O_RDONLY | _FILE, dir_fd=folder.fd)
+            owners = os.geteuid(), 0, os.fstat(folder.fd).st_uid
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+        raise NotOurs(f"a link leads to {path}, which is not followed here") from None
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid not in owners:
+        os.close(fd)
+        raise NotOurs(f"{path} is no file of user {_user(owners[0])}")
+    return fd
+
+
+def tail(path: StrPath, size: int) -> str:
+    """Return the last bytes of a file, as text; raises as `look` does."""
+    with open(look(path), "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - size))
+        return file.read(size).decode(errors="replace")
+
+
 def remove_tree(path: StrPath) -> None:
     """Remove a folder of ours that was made for one thing, with what is in it, as far as it goes."""
     import shutil

@@ -13,28 +13,31 @@ from multiprocessing.context import ForkServerProcess
 from typing import Any
 
 _MOST = 1000  # the kernel takes 128 Ki characters as an argument of a program
-_FIRST = ("monarch._seeded_forks", "monarch._core.processes.forkserver")
 _class: Any = ForkServerProcess  # in which typeshed leaves out the method
 _start = _class._Popen
 
 
-def install() -> None:
-    """Have the server of this process, once it starts, import what this process has imported."""
-    _class._Popen = staticmethod(_start_prepared)
+def install(*first: str) -> None:
+    """Have the server of this process, once it starts, import what this process has imported.
 
+    Args:
+        *first: Modules that it imports before.
+    """
 
-def _start_prepared(process: Any) -> Any:
-    _prepare()
-    return _start(process)
+    def start_prepared(process: Any) -> Any:
+        _prepare(*first)
+        return _start(process)
+
+    _class._Popen = staticmethod(start_prepared)
 
 
 @functools.cache
-def _prepare() -> None:
+def _prepare(*first: str) -> None:
     """Name the modules, unless the actor has said itself which they are."""
     from multiprocessing.forkserver import _forkserver
 
     if _forkserver._preload_modules == ["__main__"]:  # type: ignore[attr-defined]  # it is not public
-        multiprocessing.set_forkserver_preload([*_FIRST, *_imported()])
+        multiprocessing.set_forkserver_preload([*first, *_imported()])
 
 
 def _imported() -> list[str]:

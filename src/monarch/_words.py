@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 NO_REPLICA = "waits for a replica: none is ready"
@@ -103,6 +103,13 @@ class TameStream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.bare, name)
+
+
+def aligned(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
+    """A line for each row, whose cells stand below each other; a shorter row may stick out."""
+    cells = [row for row in rows if len(row) == len(rows[0])]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [gap.join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def bare(stream: Any) -> Any:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 
 from . import config
-from ._core.plane import ControlRequest, ControlService, KillProcs, OwnedProcs, handles, register
+from ._core.plane import ControlRequest, ControlService, KillProcs, OwnedProcs, handles
 from ._namedtuple import NamedTuple
 from .actor.activities import owners_of
 
@@ -90,4 +90,4 @@ def _stop(request: ControlRequest, mesh: OwnedProcs, reason: str, restarts: bool
         request.answer(restarts)
 
 
-register(_get_settings, _get_admin, _owned_mesh)
+HANDLERS = (_get_settings, _get_admin, _owned_mesh)

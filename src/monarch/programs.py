@@ -36,7 +36,6 @@ from ._core.plane import (
     pickling,
     read_answer,
     refusal,
-    register,
     send_record,
     subscribe,
     when_done,
@@ -444,4 +443,4 @@ def _listed(programs: list[Program]) -> str:
     return ", ".join(map(str, programs))
 
 
-register(_start_again)
+HANDLERS = (_start_again,)

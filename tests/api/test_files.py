@@ -21,6 +21,12 @@ FUNCTIONS = {
     },
     "shutil": {"rmtree", "copyfile", "copy", "copy2", "copytree", "move"},
     "tempfile": {"mkdtemp", "mkstemp", "mktemp", "TemporaryDirectory", "NamedTemporaryFile"},
+    "io": {"open", "open_code", "FileIO"},
+    "tarfile": {"open"},
+    "zipfile": {"ZipFile"},
+    "duckdb": {"connect"},
+    "logging": {"FileHandler"},
+    "_ours": set(),
 }  # fmt: skip
 METHODS = {
     "mkdir", "unlink", "glob", "rglob", "iterdir", "write_text", "write_bytes", "touch", "symlink_to", "hardlink_to", "rmdir",
@@ -28,23 +34,24 @@ METHODS = {
 }  # fmt: skip
 
 
-KERNEL = ("/proc/", "/sys/", "/dev/")
+KERNEL = ("/proc/", "/sys/", "/dev/", ":memory:")
 MODE = re.compile(r"[rwax][bt]?\+?")
 
 REASONS = {
     "it is `_ours`": ["_ours.py"],
     "it reads what the kernel shows": [
         "_guards/surroundings.py", "_oom_killer.py", "_title.py", "mounts/table.py", "rdma/paths/process_vm.py",
-        "stacks/dump.py", "telemetry/gpus.py", "telemetry/hosts.py", "_core/net/descriptors.py",
+        "stacks/dump.py", "telemetry/gpus.py", "telemetry/hosts.py", "_descriptors.py",
         "job/processes.py", "rdma/availability.py",
     ],
     "it reads files of the package": [
-        "admin/schemas.py", "config/_table.py", "dashboard/__init__.py", "demo/faults.py", "jupyter/rank_map.py",
+        "admin/schemas.py", "config/_table.py", "dashboard/__init__.py", "debugger/dap.py", "demo/faults.py", "jupyter/rank_map.py",
         "telemetry/tables.py", "tui/words.py",
     ],
     "the user has named the path, for this": [
         "_core/net/trust.py", "elastic/checkpoint.py", "environments/requirements.py", "job/commands.py", "job/hosts.py",
-        "job/kubernetes_config.py", "memory.py", "mounts/daemon.py", "mounts/folder.py", "profiler.py", "simulator/graph.py",
+        "job/kubernetes_config.py", "job/slurm.py", "job/ssh.py", "memory.py",
+        "mounts/daemon.py", "mounts/folder.py", "profiler.py", "simulator/graph.py",
         "simulator/history.py", "simulator/ir.py", "simulator/machine.py", "simulator/simulator.py", "sync/ignore.py", "sync/push.py",
         "sync/reload.py", "telemetry/profile.py", "tools/exec.py", "tools/query.py", "trust.py",
     ],
@@ -61,13 +68,7 @@ REASONS = {
     "sockets, and their folders in `/tmp`, which are looked at by `is_private`": [
         "_core/net/listener.py", "_core/net/sockets.py", "_core/net/unix.py",
     ],
-    "a mark in a job's folder, which is ours: empty, and looked for by its name": [
-        "job/slurm_parts.py", "job/slurm_watch.py", "job/ssh.py", "job/worker_main.py", "job/ray.py",
-    ],
-    "it reads lines of output, and passes over what is none; or their times": [
-        "job/find_logs.py", "job/launch.py", "job/ssh_connection.py", "logs/reader.py",
-    ],
-    "the script and the secret of a job go to Slurm by their paths": ["job/slurm.py", "job/slurm_allocation.py"],
+    "it looks for names, and opens what it finds by `look`; or asks for times alone": ["job/find_logs.py", "logs/reader.py"],
     "it finds files, which it opens by `_ours`, or after a look at their owner": [
         "admin/runs.py", "telemetry/run_file.py", "tools/report.py",
     ],
@@ -81,7 +82,7 @@ def is_allowed(path: ast.expr | None) -> bool:
     """Whether what is opened was opened before, or is the kernel's."""
     text = path.values[0] if isinstance(path, ast.JoinedStr) else path
     return (
-        (isinstance(path, ast.Call) and ast.unparse(path.func).endswith((".open", ".dup")))
+        (isinstance(path, ast.Call) and ast.unparse(path.func).endswith((".open", ".dup", "look")))
         or (isinstance(path, ast.Name) and path.id in ("fd", "number"))
         or (isinstance(text, ast.Constant) and str(text.value).startswith(KERNEL))
     )
@@ -133,7 +134,11 @@ def test_files_are_reached_by_their_paths_only_where_there_is_a_reason() -> None
         ("(folder / name).write_text(text)", True),
         ("shutil.rmtree(folder)", True),
         ("path.open('rb')", True),
+        ("io.FileIO(path)", True),
+        ("duckdb.connect(path)", True),
         ("os.unlink(name, dir_fd=fd)", False),
+        ("_ours.touch(path)", False),
+        ("open(look(path), 'rb')", False),
         ("open(folder.open(name), 'rb')", False),
         ("open(f'/proc/{pid}/status')", False),
         ("folder.replace(name, content)", False),

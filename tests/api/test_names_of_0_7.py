@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from helpers import names_of_0_7
+from helpers import homes_of_0_7, names_of_0_7
 from helpers.names_of_0_7 import WITH_TORCH, WITHOUT_TORCH
 from monarch.actor import Actor, ChannelTransport, endpoint
 
@@ -50,9 +50,10 @@ def test_each_module_that_needs_torch_imported_first_has_its_names(
 
 
 def test_one_program_imports_every_name(tmp_path: Path) -> None:
-    modules = [*WITHOUT_TORCH.items()]
+    modules = [*WITHOUT_TORCH.items(), *homes_of_0_7.HOMES.items()]
     if importlib.util.find_spec("torch") is not None:
         modules += WITH_TORCH.items()
+        modules += homes_of_0_7.HOMES_WITH_TORCH.items()
     lines = [
         f"from {module} import {name}"
         for module, names in modules

@@ -32,7 +32,7 @@ def docstring(package: str) -> str:
 def imported() -> dict[str, set[str]]:
     """Packages, or single modules of `monarch`, by the package that imports them.
 
-    Without those of layer 0, `errors`, `config` and private helpers: all may import them.
+    Without `errors`, `config`, private helpers and the points of the engine: all may import them.
     """
     found: dict[str, set[str]] = {package: set() for package in PACKAGES}
     for each in own():
@@ -40,7 +40,9 @@ def imported() -> dict[str, set[str]]:
         if target in ROOTS:
             target = each.imported
         first, _, rest = target.removeprefix("monarch.").partition(".")
-        is_for_all = first in ("errors", "config") or (first[0] == "_" and not rest)
+        is_for_all = first in ("errors", "config") or (
+            (first[0] == "_" and not rest) or target == "monarch._core.extension"
+        )
         if target != importer and not is_for_all:
             found[importer].add(target.removeprefix(neighbours(importer)))
     return found

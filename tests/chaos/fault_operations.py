@@ -20,6 +20,7 @@ from chaos.episode import Episode, NotNow
 from chaos.model import ALIVE, Instance, Proc, View
 from chaos.outcome import RAISED
 from chaos.table import operation
+from monarch.testing import inject
 
 LATER = 0.5  # share of faults whose consequences are not waited for at once
 
@@ -197,12 +198,9 @@ def freeze(episode: Episode) -> None:
     seconds = episode.rng.choice((0.01, 0.05, 0.2))
     episode.note(f"freeze {victim} for {seconds} s")
     episode.tally.injected("freeze")
-    os.kill(victim.pid, signal.SIGSTOP)
-    try:
+    with inject.hold(victim.pid):
         sent = [episode.send(View(instance.mesh, {}), "call") for _ in range(2)]
         time.sleep(seconds)
-    finally:
-        os.kill(victim.pid, signal.SIGCONT)
     for one in sent:
         episode.collect(*one)
 

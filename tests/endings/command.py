@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from endings.cases import draw
 from endings.sandbox import why_not
 from endings.verdict import violations
+from helpers.processes import heed_signals
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if reason := why_not():
         parser.error(reason)
+    heed_signals()
     seed = random.randrange(2**32) if given.seed is None else given.seed
     print(f"seed {seed}", flush=True)
     wrong = 0

@@ -19,7 +19,8 @@ from helpers.admin import Asker, admin_of
 from helpers.processes import stopped
 from helpers.terminals import RunningProgram, running
 from helpers.waiting import wait_until
-from monarch.admin.door import PROGRAM_ENDED, Door
+from monarch.admin.door import Door
+from monarch.admin.processes import PROGRAM_ENDED
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from helpers.admin import admin_of
+from helpers.admin import IDLE, admin_of
 from helpers.terminals import running
 
 if TYPE_CHECKING:
@@ -18,15 +18,6 @@ if TYPE_CHECKING:
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-PROGRAM = """
-    import sys
-    from monarch.actor import this_host
-
-    if __name__ == "__main__":
-        this_host().spawn_procs(name="idle").initialized.get()
-        print("go", flush=True)
-        sys.stdin.read()
-    """
 MANY = 100
 UPGRADE = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13"
 JUNK = {
@@ -52,7 +43,7 @@ def status_of(door: Door, head: str) -> int:
 def test_junk_is_refused_and_counted_in_few_lines(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with running(PROGRAM, tmp_path) as program:
+    with running(IDLE, tmp_path) as program:
         program.wait_for("go")
         with admin_of(program.pid) as (door, asker):
             for name, (head, status) in JUNK.items():

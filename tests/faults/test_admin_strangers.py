@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from helpers.admin import Asker
+from helpers.admin import IDLE, Asker, admin_of
 from helpers.serving import serving
 from helpers.strangers import needs_another_user, stranger
 from helpers.streams import Net
@@ -41,16 +41,6 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 pytestmark = [needs_another_user, pytest.mark.processes("users, and what they see of others")]
-
-PROGRAM = """
-    import sys
-    from monarch.actor import this_host
-
-    if __name__ == "__main__":
-        this_host().spawn_procs(name="idle").initialized.get()
-        print("go", flush=True)
-        sys.stdin.read()
-    """
 
 # shows its command line, as browsers do, until it is told to open what stands there
 BROWSER = """
@@ -92,7 +82,7 @@ def test_a_link_in_the_command_line_of_a_browser_is_of_no_use_to_others(
     script, opened, told = (tmp_path / name for name in ("browser.py", "opened", "told"))
     script.write_text(BROWSER)
     monkeypatch.setenv("BROWSER", f"{sys.executable} {script} {opened} {told} %s")
-    with running(PROGRAM, tmp_path) as program:
+    with running(IDLE, tmp_path) as program:
         program.wait_for("go")
         with program.start_monarch("dashboard", str(program.pid), "--browser", "--json") as shown:
             assert shown.stdout is not None
@@ -178,14 +168,9 @@ def crowd(where: tuple[str, int], many: int, kept: int) -> Iterator[None]:
 
 
 def test_who_comes_again_and_again_does_not_shut_the_owner_out_of_the_helper() -> None:
-    from monarch.admin.door import Door
-
     simulated = {"ranks": 4, "fault": "none", "began": time.time(), "after": None}
-    door = Door(
-        os.getpid(), "127.0.0.1:0", helper="monarch.demo.helper", more={"simulated": simulated}
-    )
-    try:
-        asker = Asker(door.url, door.access("act")["token"])
+    how = {"helper": "monarch.demo.helper", "more": {"simulated": simulated}}
+    with admin_of(os.getpid(), address="127.0.0.1:0", **how) as (door, asker):
         assert asker.get("/v1/admin")
         to = urlsplit(door.url)
         with crowd((str(to.hostname), to.port or 0), 300, 64):
@@ -193,8 +178,6 @@ def test_who_comes_again_and_again_does_not_shut_the_owner_out_of_the_helper() -
         with crowd((str(to.hostname), to.port or 0), 300, 0):
             for _ in range(20):
                 assert asker.get("/v1/admin")
-    finally:
-        door.close()
 
 
 def test_others_leave_room_for_the_owner_at_a_shared_socket() -> None:

@@ -6,7 +6,6 @@ from the time when he could write it; they lead to files of ours.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helpers.strangers import STRANGER, given_to_stranger, needs_another_user, stranger
+from helpers.strangers import STRANGER, given_to_stranger, needs_another_user, plant
 from helpers.waiting import wait_until
 from monarch import _engine_log, _ours
 from monarch._core.hub.prints import NOBODY
@@ -48,16 +47,6 @@ pytest.importorskip("duckdb").connect().close()  # whose threads stay
 
 PID = os.getpid()
 NAME = "20200101-120000_1.txt"  # as a report is called
-
-PLANT = """
-import json, os, sys
-for path, target in json.loads(sys.argv[1]):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    if target:
-        os.symlink(target, path)
-    else:
-        os.makedirs(path)
-"""
 
 
 @pytest.fixture
@@ -96,13 +85,6 @@ def content(folder: Path) -> dict[str, tuple[str, int]]:
         str(path.relative_to(folder)): (path.read_text() if path.is_file() else "", path.lstat().st_mode)
         for path in folder.rglob("*")
     }  # fmt: skip
-
-
-def plant(*planted: tuple[Path, str]) -> None:
-    """Have the other user make links, or folders where no target is said."""
-    told = json.dumps([(str(path), target) for path, target in planted])
-    with stranger(PLANT, told) as program:
-        assert program.wait() == 0
 
 
 def log_of_engine() -> None:

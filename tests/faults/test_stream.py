@@ -402,9 +402,23 @@ def test_an_inherited_socket_is_adopted(net: Net) -> None:
     net.connect(f"tcp://127.0.0.1:{port}", TRUSTS["secret"]).wait_ready()
 
 
-def test_what_is_no_listening_socket_is_not_adopted(net: Net) -> None:
+def test_an_inherited_socket_that_is_bound_and_does_not_listen_yet_is_adopted(net: Net) -> None:
+    inherited = socket.socket()
+    inherited.bind(("127.0.0.1", 0))
+    port = inherited.getsockname()[1]
+    door = net.listen(f"tcp://localhost:fd{inherited.detach()}", TRUSTS["secret"])
+    assert door.channel.name == f"tcp://localhost:{port}"
+    net.connect(f"tcp://127.0.0.1:{port}", TRUSTS["secret"]).wait_ready()
+
+
+def test_what_is_no_bound_tcp_socket_is_not_adopted(net: Net) -> None:
+    with socket.socket(type=socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        with pytest.raises(AddressError, match="cannot listen"):
+            net.listen(f"tcp://localhost:fd{sock.fileno()}", TRUSTS["secret"])
+        assert sock.getsockname()[1] != 0, "still open, and not ours"
     with socket.socket() as sock:
-        with pytest.raises(AddressError, match="no listening TCP socket"):
+        with pytest.raises(AddressError, match="no TCP socket that is bound to a port"):
             net.listen(f"tcp://localhost:fd{sock.fileno()}", TRUSTS["secret"])
         assert sock.getsockname()[1] == 0, "still open, and not ours"
     with pytest.raises(AddressError, match="cannot listen"):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import socket
-import sys
+import struct
 import textwrap
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +17,7 @@ from helpers.listening import is_store, listening
 from helpers.netns import why_not
 from helpers.remote import run
 from helpers.strangers import needs_another_user, stranger
+from helpers.waiting import wait_until
 from helpers.workers import attached_cluster
 
 pytest.importorskip("torch", reason="ranks meet at a store of torch")
@@ -25,8 +26,9 @@ import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is public
 
 from monarch import inspect, reduce
-from monarch.actor import HostMesh
+from monarch.actor import Actor, HostMesh, endpoint
 from monarch.elastic import ElasticGroup, World
+from monarch.spmd import setup_torch_elastic_env
 from monarch.tensor_engine.mesh_groups import meeting_of
 
 if TYPE_CHECKING:
@@ -48,14 +50,11 @@ SCRIPT = """
     import torch.distributed as dist
 
     sys.path.insert(0, sys.argv[1])
-    from helpers.listening import listening
+    from helpers.listening import listening, tables
 
     dist.init_process_group("gloo")
     if dist.get_rank() == 0:
-        with open("/proc/net/tcp") as four, open("/proc/net/tcp6") as six:
-            lines = [line.split() for line in [*four, *six]]
-        port = f":{int(os.environ['MASTER_PORT']):04X}"
-        store = [fields[1] for fields in lines if fields[3] == "0A" and fields[1].endswith(port)]
+        store = [host for host, port, _ in tables() if str(port) == os.environ["MASTER_PORT"]]
         with open("seen", "w") as file:
             json.dump([store, listening()], file)
     dist.barrier()
@@ -69,9 +68,71 @@ def test_a_script_on_one_host_meets_on_the_loopback_interface_alone(home: Home) 
     tests = __file__.rpartition("/faults/")[0]
     home.monarch("run", "--nproc-per-node=2", "script.py", tests, env={"TMPDIR": str(home.folder)})
     store, others = json.loads((home.folder / "seen").read_text())
-    loopback = f"{int.from_bytes(socket.inet_aton(LOOPBACK), sys.byteorder):08X}"
-    assert [address.partition(":")[0] for address in store] == [loopback]
+    assert store == [LOOPBACK]
     assert others and {host for host, _ in others} == {LOOPBACK}
+
+
+OF_SEVERAL = """
+    import os, subprocess, sys
+    import torch
+    import torch.distributed as dist
+
+    if os.environ["RANK"] == "1" and sys.argv[-1] != "again":  # a program that a script starts
+        sys.exit(subprocess.run([sys.executable, *sys.argv, "again"]).returncode)
+    sys.path.insert(0, sys.argv[1])
+    from helpers.listening import tables
+
+    dist.init_process_group("gloo")
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    store = [host for host, port, _ in tables() if str(port) == os.environ["MASTER_PORT"]]
+    with open("seen" + os.environ["RANK"], "w") as file:
+        print(total.item(), *store, os.environ["MASTER_ADDR"] == "localhost", file=file)
+    dist.barrier()
+"""
+
+
+@pytest.mark.processes("a script under `monarch run`")
+def test_a_script_of_several_hosts_meets_over_the_links_of_the_program(home: Home) -> None:
+    (home.folder / "cluster.py").write_text(
+        "from monarch.job import ProcessJob\njob = ProcessJob({'nodes': 2})\n"
+    )
+    (home.folder / "script.py").write_text(textwrap.dedent(OF_SEVERAL))
+    tests = __file__.rpartition("/faults/")[0]
+    home.monarch("run", "--job", "cluster.job", "--nproc-per-node=1", "script.py", tests)
+    for rank in range(2):
+        seen = (home.folder / f"seen{rank}").read_text()
+        assert seen == f"2.0 {LOOPBACK} False\n"
+    home.monarch("kill")
+
+
+class Ranks(Actor):
+    @endpoint
+    def meet(self) -> list[object]:
+        found: list[object] = []
+        for _ in range(2):  # the keys of before are not there
+            torch.distributed.init_process_group("gloo")
+            total = torch.ones(1)
+            torch.distributed.all_reduce(total)
+            found.append((total.item(), [place for place in listening() if is_store(*place)]))
+            torch.distributed.destroy_process_group()
+        os.environ["MASTER_PORT"] = str(
+            1 + int(os.environ["MASTER_PORT"])
+        )  # torch's own, elsewhere
+        torch.distributed.init_process_group("gloo")
+        found.append(any(is_store(*place) for place in listening()))
+        torch.distributed.destroy_process_group()
+        return found
+
+
+@pytest.mark.processes("ranks of torch, in processes")
+def test_ranks_meet_by_init_process_group_and_open_no_store(hosts: HostMesh) -> None:
+    procs = hosts.spawn_procs({"gpus": 1})
+    for number in range(2):
+        setup_torch_elastic_env(procs)
+        found = procs.spawn(f"ranks{number}", Ranks).meet.call().get()
+        assert found.values() == [[(2.0, [])] * 2 + [True], [(2.0, [])] * 2 + [False]]
+    procs.stop().get()
 
 
 class Looks:
@@ -119,6 +180,29 @@ def test_what_is_looked_for_would_be_found() -> None:
         assert ("127.0.0.1", port) in listening() and not is_store("127.0.0.1", port)
     store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     assert ("::", store.port) in listening() and is_store("127.0.0.1", store.port)
+
+
+def sets(key: bytes) -> bytes:
+    """What a client says that sets a key."""
+    said = struct.pack("=BIB", 0, 0x3C85F7CE, 1)
+    return said + b"".join(struct.pack("=Q", len(each)) + each for each in (key, b"any"))
+
+
+@pytest.mark.parametrize("libuv", [True, False])
+def test_what_a_page_says_to_the_store_of_a_script_sets_no_key(libuv: bool) -> None:
+    store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False, use_libuv=libuv)
+    body = sets(b"owned")
+    page = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    for begun in (page, b"\n" + page, b"\x16\x03\x01" + body):
+        with socket.create_connection(("127.0.0.1", store.port)) as browser:
+            browser.sendall(begun)
+            browser.shutdown(socket.SHUT_WR)
+            with suppress(ConnectionResetError):
+                assert not browser.recv(1)
+    assert store.num_keys() == 0
+    with socket.create_connection(("127.0.0.1", store.port)) as client:
+        client.sendall(body)
+        wait_until(lambda: store.num_keys() == 1, what="the key of a client")
 
 
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))

@@ -10,9 +10,9 @@ import itertools
 import socket
 from contextlib import ExitStack, suppress
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
+from helpers.floods import memory
 from helpers.streams import Net
 from helpers.workers import SECRET, workers
 from monarch._core.net import unix
@@ -43,7 +43,7 @@ from monarch.actor import (
 
 from ._target import Target
 
-_MOST_MEMORY = 1 << 20  # kB
+_MOST_MEMORY = 1 << 30  # bytes
 _ANSWERS = 0.05  # seconds in which a peer that goes on is listened to
 _CONTENT = pickling.dumps_call((b"a value",), {})
 _RECORDS = (b"AskWhatKeeps", b"LetGo", b"DescribeHost", b"monarch._kept_store.AskStore", b"")
@@ -159,16 +159,13 @@ class Live:
 
 def _pid_at(place: ProcAddress) -> int:
     with unix.connect(place) as sock:
-        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        return int.from_bytes(credentials[:4], "little")
+        return unix.credentials(sock)[0]
 
 
 def _all_is_well(actor: Any, pids: list[int]) -> None:
     assert actor.echo.call_one("a value").get() == "a value"
     for pid in pids:
-        status = Path(f"/proc/{pid}/status").read_text()  # it lives
-        [line] = [line for line in status.splitlines() if line.startswith("VmRSS:")]
-        assert int(line.split()[1]) < _MOST_MEMORY, line
+        assert memory("VmRSS", pid) < _MOST_MEMORY  # and it lives
 
 
 live = Live()

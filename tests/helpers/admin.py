@@ -14,6 +14,17 @@ from monarch.admin.keys import ACT
 
 PATIENCE = 60.0  # seconds
 
+IDLE = """
+    import sys
+    from monarch.actor import this_host
+
+    if __name__ == "__main__":
+        this_host().spawn_procs(name="idle").initialized.get()
+        print("go", flush=True)
+        sys.stdin.read()
+    """
+"""A program that waits."""
+
 
 class Asker:
     """Args:

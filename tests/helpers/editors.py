@@ -1,4 +1,4 @@
-"""An editor, as far as it speaks the Debug Adapter Protocol: scripted."""
+"""An editor, as far as it speaks the Debug Adapter Protocol: scripted; and a port without a rank."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import itertools
 import json
 import socket
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
+
+from monarch._core.plane import ProcAddress, pickling
+from monarch.debugger import dap
+from monarch.debugger.protocol import Attach, framed
 
 Message = dict[str, Any]
 _PATIENCE = 60.0  # seconds
@@ -99,3 +106,31 @@ class Editor:
     def close(self) -> None:
         self._file.close()
         self.socket.close()
+
+
+class NotedPort:
+    """A port of a rank that notes what it would get; it says what the test has it say."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sent: list[Any] = []
+        self.told: list[str] = []
+        self._relay: Any = None
+        monkeypatch.setattr(dap, "send_record", self._send)
+        monkeypatch.setattr(dap, "_ENDED_WITHIN", 0)
+        proc = ProcAddress("host", "proc")
+        # nothing is sent
+        self.port = dap.Port(None, proc, 0, self.told.append, "token")  # type: ignore[arg-type]
+
+    def _send(self, hub: object, proc: object, record: object, *reply: object) -> None:
+        self.sent.append(record)
+        if isinstance(record, Attach):
+            [self._relay] = reply
+        elif b"initialize" in getattr(record, "data", b""):
+            answer = {"type": "response", "command": "initialize", "request_seq": 1}
+            self.say(framed(json.dumps({**answer, "body": {"of": "the rank"}}).encode()))
+
+    def say(self, data: bytes) -> None:
+        self._relay.reply(SimpleNamespace(flags=0, payload=pickling.dumps(data)[0], buffers=()))
+
+    def heard(self) -> bytes:
+        return b"".join(getattr(record, "data", b"") for record in self.sent)

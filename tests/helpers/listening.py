@@ -19,13 +19,18 @@ def listening(pid: int | str = "self") -> list[tuple[str, int]]:
     for name in os.listdir(f"/proc/{pid}/fd"):
         with suppress(OSError):  # closed meanwhile
             inodes.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+    return [(host, port) for host, port, inode in tables(pid) if f"socket:[{inode}]" in inodes]
+
+
+def tables(pid: int | str = "self") -> list[tuple[str, int, str]]:
+    """All that listens in the network of a process: addresses, ports, and inodes of sockets."""
     found = []
     for table in ("tcp", "tcp6"):
         with open(f"/proc/{pid}/net/{table}") as file:
             for fields in map(str.split, file.readlines()[1:]):
-                if fields[3] == _LISTENS and f"socket:[{fields[9]}]" in inodes:
+                if fields[3] == _LISTENS:
                     host, port = fields[1].split(":")
-                    found.append((_readable(host), int(port, 16)))
+                    found.append((_readable(host), int(port, 16), fields[9]))
     return found
 
 

@@ -14,6 +14,15 @@ from helpers.waiting import NO_PROCESS, wait_until
 from monarch._proc_stat import PARENT, STATE, stat_of
 
 
+def heed_signals() -> None:
+    """Take the signals that a shell has what it starts in the background ignore, as `nohup` does:
+    each program of a test would.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+
 def parent_of(pid: int) -> int:
     return int(stat_of(pid)[PARENT])
 

@@ -352,6 +352,36 @@ def test_trust_all_connections_of_old_programs_works_on_loopback(
     worker.get(timeout=PATIENCE)
 
 
+def test_trust_all_connections_works_at_any_address_where_there_is_a_secret() -> None:
+    own = [
+        address.address
+        for addresses in psutil.net_if_addrs().values()
+        for address in addresses
+        if address.family == socket.AF_INET and not address.address.startswith("127.")
+    ]
+    if not own:
+        pytest.skip("this machine has no address but those of loopback")
+    with socket.create_server((own[0], 0)) as free:
+        address = f"tcp://{own[0]}:{free.getsockname()[1]}"
+    worker = start_worker_loop_forever(ca="trust_all_connections", address=address)
+    hosts = attach_to_workers(ca="trust_all_connections", workers=[address])
+    assert hosts.spawn_procs().spawn("echo", Echo).say.call(1).get(timeout=PATIENCE).values() == [1]
+    hosts.shutdown().get(timeout=PATIENCE)
+    worker.get(timeout=PATIENCE)
+
+
+def test_without_a_secret_the_error_names_the_address_and_the_command_that_makes_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("MONARCH_SECRET")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    text = why_not(attach_to_workers(ca="trust_all_connections", workers=["tcp://192.0.2.9:7"]))
+    assert "192.0.2.9 is open to other hosts" in text
+    assert "`monarch secret ~/.monarch/secret` makes a secret" in text
+    with pytest.raises(OSError, match=r"open to other hosts.*monarch secret ~/\.monarch/secret"):
+        start_worker_loop_forever(ca="trust_all_connections", address="tcp://*:0")
+
+
 class Impostor:
     """Something else listens at the address."""
 

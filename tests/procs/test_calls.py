@@ -27,6 +27,7 @@ from helpers.actors import (
 )
 from helpers.unread import unread_errors
 from helpers.waiting import wait_until
+from monarch._core.actors.endpoint import ADVERBS
 from monarch.actor import (
     Accumulator,
     Actor,
@@ -210,7 +211,7 @@ def test_wrong_arguments_raise_type_error_in_every_adverb_and_nothing_is_sent(
     counters = spawn(1).spawn("c", Counter)
     describe: Any = counters.describe
     add: Any = counters.add
-    for adverb in ("call", "call_one", "choose", "broadcast", "stream"):
+    for adverb in ADVERBS - {"rref"}:  # which needs torch
         with pytest.raises(TypeError):
             getattr(describe, adverb)(*args, **kwargs)
         with pytest.raises(TypeError, match="too|unexpected"):
@@ -577,7 +578,8 @@ def test_an_endpoint_of_a_mesh_is_the_same_object_each_time(spawn: Spawn) -> Non
 
 def test_an_endpoint_handle_has_all_adverbs(spawn: Spawn) -> None:
     say: Endpoint[Any, Any] = spawn(1).spawn("e", Echo).say
-    for name in ("call", "call_one", "choose", "broadcast", "stream", "rref"):
+    assert len(ADVERBS) >= 6
+    for name in ADVERBS:
         assert callable(getattr(say, name))
 
 

@@ -12,7 +12,6 @@ import signal
 import socket
 import stat
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,16 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helpers.editors import Editor
+from helpers.editors import Editor, NotedPort
 from helpers.stopping import Stopping
 from helpers.terminals import RunningProgram, killed_after, running
 from helpers.waiting import PATIENCE, wait_until
 from helpers.workers import SECRET, workers
-from monarch._core.plane import ProcAddress, pickling
+from monarch._core.plane import ProcAddress
 from monarch.actor import ProcMesh
 from monarch.config import configured
 from monarch.debugger import dap, editors
-from monarch.debugger.protocol import Attach, Detach, Said, framed
+from monarch.debugger.protocol import Attach, Detach, Said
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -388,7 +387,8 @@ def test_ranks_without_debugpy_and_wrong_names_are_errors_of_one_line(tmp_path: 
         program.wait_for("go")
         with terminal(program) as (command, where):
             editor = Editor(*where)
-            editor.initialize()
+            editor.answer(editor.initialize())
+            editor.send("attach", monarchToken=where[1])
             assert editor.read() is None
             assert "an editor needs debugpy in the actor's process" in next_line(command)
             editor.close()
@@ -465,29 +465,18 @@ def test_a_connection_that_is_reset_at_once_does_not_close_the_port(
 def test_an_editor_that_stops_reading_holds_up_nothing_and_has_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sent: list[object] = []
-    monkeypatch.setattr(dap, "send_record", lambda hub, proc, record, *_: sent.append(type(record)))
     monkeypatch.setattr(dap, "_READS_WITHIN", 1)
-    monkeypatch.setattr(dap, "_ENDED_WITHIN", 0.1)
-    ours, editor = socket.socketpair()
-    told: list[str] = []
-    # nothing is sent
-    relay = dap._Relay(None, ProcAddress("host", "proc"), ours, told.append)  # type: ignore[arg-type]
-    attach = {"type": "request", "command": "attach", "arguments": {"monarchToken": "token"}}
-    editor.sendall(framed(json.dumps(attach).encode()))
-    messages = dap._Messages(ours.makefile("rb"))
-    runs = threading.Thread(target=relay.run, args=(messages, {}, "token"), daemon=True)
-    runs.start()
-    said = SimpleNamespace(flags=0, payload=pickling.dumps(b"x" * (1 << 22))[0], buffers=())
-    io_thread = threading.Thread(target=relay.reply, args=(said,), daemon=True)
-    io_thread.start()
-    io_thread.join(PATIENCE)
-    runs.join(PATIENCE)
-    assert not io_thread.is_alive() and not runs.is_alive()
-    assert sent == [Attach, Said, Said, Detach]
-    assert told == ["an editor is attached", "the editor has left"]
+    opened = NotedPort(monkeypatch)
+    editor = Editor(opened.port.address)
+    editor.initialize()
+    editor.send("attach", monarchToken="token")
+    wait_until(lambda: opened.told == ["an editor is attached"], what="an editor")
+    opened.say(b"x" * (1 << 24))  # returns, on this thread as on that for I/O
+    wait_until(lambda: len(opened.told) == 2, what="its end")
+    assert [type(record) for record in opened.sent] == [Attach, Said, Said, Detach]
+    assert opened.told[1] == "the editor has left"
     editor.close()
-    ours.close()
+    opened.port.close()
 
 
 def test_a_connection_that_can_not_be_taken_does_not_close_the_port() -> None:

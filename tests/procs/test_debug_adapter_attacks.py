@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,9 +16,8 @@ import pytest
 
 from helpers.browsers import chromium
 from helpers.each import for_each
-from helpers.editors import Editor
+from helpers.editors import Editor, NotedPort
 from helpers.waiting import wait_until
-from monarch._core.plane import ProcAddress
 from monarch.debugger import dap
 from monarch.debugger.protocol import framed
 
@@ -46,46 +47,28 @@ NO_MESSAGES = {
     "another request": framed(EVALUATE),
     "no request": framed(b'{"command": "initialize"}'),
     "no object": framed(b"[]"),
+    "no number": framed(b'{"type": "request", "command": "initialize"}'),
     "no JSON": framed(b"initialize"),
     "deep JSON": framed(b"[" * 100_000),
 }
 
 
-class Opened:
-    """A port of a rank that notes what it would get."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.sent: list[Any] = []
-        self.told: list[str] = []
-        monkeypatch.setattr(dap, "send_record", self._send)
-        monkeypatch.setattr(dap, "_ENDED_WITHIN", 0)
-        proc = ProcAddress("host", "proc")
-        # nothing is sent
-        self.port = dap.Port(None, proc, 0, self.told.append, "token")  # type: ignore[arg-type]
-
-    def _send(self, hub: object, proc: object, record: object, *reply: object) -> None:
-        self.sent.append(record)
-
-    def heard(self) -> bytes:
-        return b"".join(getattr(record, "data", b"") for record in self.sent)
-
-
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Opened]:
-    found = Opened(monkeypatch)
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[NotedPort]:
+    found = NotedPort(monkeypatch)
     yield found
     found.port.close()
 
 
 @for_each("name", NO_MESSAGES)
-def test_what_is_no_message_of_an_editor_reaches_no_rank(opened: Opened, name: str) -> None:
+def test_what_is_no_message_of_an_editor_reaches_no_rank(opened: NotedPort, name: str) -> None:
     refused = opened.port._refused.count
     say(opened, NO_MESSAGES[name])
     wait_until(lambda: opened.port._refused.count == refused + 1, what="a refusal")
     assert opened.sent == []
 
 
-def test_the_terminal_is_told_what_was_refused_and_how_often(opened: Opened) -> None:
+def test_the_terminal_is_told_what_was_refused_and_how_often(opened: NotedPort) -> None:
     for _ in range(5):
         say(opened, NO_MESSAGES["post"])
     wait_until(lambda: opened.port._refused.count == 5, what="five refusals")
@@ -97,7 +80,7 @@ def test_the_terminal_is_told_what_was_refused_and_how_often(opened: Opened) -> 
     ]
 
 
-def say(opened: Opened, bytes_: bytes) -> None:
+def say(opened: NotedPort, bytes_: bytes) -> None:
     """Say it, and wait for the end."""
     with socket.create_connection(("127.0.0.1", opened.port.number)) as page:
         with suppress(ConnectionResetError):  # not all was read
@@ -107,10 +90,10 @@ def say(opened: Opened, bytes_: bytes) -> None:
 
 @pytest.mark.parametrize("token", ["", "wrong", 7, "\udc80", None])
 def test_an_editor_without_the_token_is_told_and_attaches_to_nothing(
-    opened: Opened, token: object
+    opened: NotedPort, token: object
 ) -> None:
     editor = Editor(opened.port.address)
-    editor.initialize()
+    editor.answer(editor.initialize())
     number = editor.send("attach", monarchToken=token)
     refused = editor.read()
     assert refused is not None and refused["request_seq"] == number and not refused["success"]
@@ -119,13 +102,46 @@ def test_an_editor_without_the_token_is_told_and_attaches_to_nothing(
     editor.close()
     wait_until(lambda: opened.told, what="a refusal")
     assert opened.told[0].startswith("refused a connection: `attach` needs the `monarchToken`")
-    assert b"initialize" in opened.heard() and b"attach" not in opened.heard()
+    assert opened.sent == []
 
 
-def test_the_token_is_kept_from_the_rank_and_what_follows_is_read_strictly(opened: Opened) -> None:
-    editor = Editor(opened.port.address, "token")
-    editor.initialize()
+def test_initialize_is_answered_here_and_the_ranks_answer_is_news_for_the_editor(
+    opened: NotedPort,
+) -> None:
+    editor = Editor(opened.port.address)
+    able = editor.answer(editor.initialize())
+    assert able["supportsConfigurationDoneRequest"]
+    assert opened.sent == []
     editor.send("attach", monarchToken="token")
+    assert editor.read() == {
+        "seq": 0,
+        "type": "event",
+        "event": "capabilities",
+        "body": {"capabilities": {"of": "the rank"}},
+    }
+    wait_until(lambda: len(opened.sent) == 3, what="what the rank gets")
+    assert opened.heard().index(b"initialize") < opened.heard().index(b"attach")
+    for part in (b"Content-Le", b"ngth: 2\r\n\r\n{", b"}"):  # as it comes
+        opened.say(part)
+    assert editor.read() == {}
+    editor.close()
+
+
+def test_what_is_told_for_debugpy_is_what_it_says_itself() -> None:
+    pytest.importorskip("debugpy")
+    source = inspect.getsource(pytest.importorskip("debugpy.adapter.clients"))
+    known = set(re.findall(r'"(supports?[A-Z]\w+)": True', source))
+    told = {name for name in dap._ABLE if name != "exceptionBreakpointFilters"}
+    assert {name.replace("supportT", "supportsT") for name in told} == known
+
+
+def test_the_token_is_kept_from_the_rank_and_what_follows_is_read_strictly(
+    opened: NotedPort,
+) -> None:
+    editor = Editor(opened.port.address)
+    editor.answer(editor.initialize())
+    editor.send("attach", monarchToken="token")
+    editor.event("capabilities")
     wait_until(lambda: opened.told == ["an editor is attached"], what="an editor")
     editor.send("threads")
     editor.socket.sendall(NO_MESSAGES["post"])
@@ -137,7 +153,7 @@ def test_the_token_is_kept_from_the_rank_and_what_follows_is_read_strictly(opene
     assert b"token" not in opened.heard() and b"evaluate" not in opened.heard()
 
 
-def test_who_connects_and_says_nothing_keeps_no_editor_waiting(opened: Opened) -> None:
+def test_who_connects_and_says_nothing_keeps_no_editor_waiting(opened: NotedPort) -> None:
     silent = [socket.create_connection(("127.0.0.1", opened.port.number)) for _ in range(20)]
     editor = Editor(opened.port.address)
     editor.initialize()
@@ -168,7 +184,7 @@ class Page(BaseHTTPRequestHandler):
         self.wfile.write(page.encode())
 
 
-def test_a_page_in_a_browser_reaches_no_rank(opened: Opened, monkeypatch: Any) -> None:
+def test_a_page_in_a_browser_reaches_no_rank(opened: NotedPort, monkeypatch: Any) -> None:
     monkeypatch.setattr(Page, "port", opened.port.number)
     with chromium() as browser, ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
         Thread(target=server.serve_forever, daemon=True).start()

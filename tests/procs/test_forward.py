@@ -138,6 +138,25 @@ def test_a_connection_reaches_the_proc_at_the_same_point(spawn: Spawn, free_port
         socket.create_connection(("127.0.0.1", front[0]), _PATIENCE)
 
 
+def test_ranks_of_one_host_share_an_address_and_serve_in_turn(
+    spawn: Spawn, free_ports: Ports
+) -> None:
+    there, here = spawn({"gpus": 2}), spawn({"gpus": 2})
+    servers = there.spawn("servers", Server)
+    behind = [servers.slice(gpus=rank).serve.call_one(rank).get() for rank in range(2)]
+    (front,) = free_ports(1)
+    forwarder = this_proc().spawn("forwarder", PortForwarder)
+    forwarder.forward.call_one(
+        there, lambda point: behind[point["gpus"]], here, f"127.0.0.1:{front}"
+    ).get()
+    for _ in range(4):
+        with socket.create_connection(("127.0.0.1", front), _PATIENCE) as connection:
+            connection.sendall(b"hello")
+            connection.shutdown(socket.SHUT_WR)
+            assert all_of(connection) in (b"rank 0: hello", b"rank 1: hello")
+    forwarder.stop("enough").get()
+
+
 def test_a_port_of_nobody_is_a_closed_connection_and_so_is_a_dead_listener(
     spawn: Spawn, faults: Faults, free_ports: Ports
 ) -> None:

@@ -262,6 +262,38 @@ def test_a_signal_reaches_the_scripts_which_may_end_in_their_own_way(
     wait_until(lambda: not home.processes(), what="the end of all ranks")
 
 
+def test_a_signal_that_the_user_names_reaches_the_scripts_as_it_is(home: Home) -> None:
+    (home.folder / "script.py").write_text(
+        "import signal, sys, time\n"
+        "def save(number, frame):\n"
+        "    open('saved_' + str(number), 'w').close()\n"
+        "    sys.exit(0)\n"
+        "signal.signal(signal.SIGUSR1, save)\n"
+        "open('ready', 'w').close()\n"
+        "time.sleep(600)\n"
+    )
+    command = ["-m", "monarch.tools", "run", "--signals-to-handle", "SIGUSR1", "script.py"]
+    launcher = home._start(command, {})
+    try:
+        wait_until((home.folder / "ready").exists, what="the rank")
+        launcher.send_signal(signal.SIGUSR1)
+        home._finish(launcher, 128 + signal.SIGUSR1)
+    finally:
+        launcher.kill()
+        launcher.wait()
+    assert (home.folder / f"saved_{int(signal.SIGUSR1)}").exists()
+
+
+def test_a_module_of_the_folder_is_found_by_the_installed_command(home: Home) -> None:
+    package = home.folder / "project"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "train.py").write_text("print('module', __package__)\n")
+    code = "import sys; sys.path.pop(0); from monarch.tools.__main__ import main; sys.exit(main())"
+    said = home._finish(home._start(["-c", code, "run", "-m", "project.train"], {}), 0)
+    assert "module project" in said
+
+
 def test_a_script_that_ignores_sigterm_is_killed_after_the_time_that_it_has(home: Home) -> None:
     source = """
         import os, signal, sys, time

@@ -18,7 +18,10 @@ from monarch.spmd import SPMDActor, setup_torch_elastic_env, setup_torch_elastic
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = pytest.mark.processes("each rank has the environment of its process")
+pytestmark = [
+    pytest.mark.processes("each rank has the environment of its process"),
+    pytest.mark.torch,  # of a mesh that tests share
+]
 
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="needs torch, which is not installed"
@@ -85,7 +88,6 @@ def test_wrong_arguments_are_refused_at_the_call(spawn: Spawn) -> None:
         asyncio.run(blocks())
 
 
-@pytest.mark.torch
 @needs_torch
 @pytest.mark.may_keep("threads", "descriptors")
 @pytest.mark.timeout(120)

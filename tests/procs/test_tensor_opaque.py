@@ -69,7 +69,7 @@ def test_an_object_lives_on_each_rank(mesh: Any) -> None:
     assert at(counters.add(torch.ones(2)), 0) == [2.0, 2.0]
     for _ in range(2):
         assert at(counters.call_method("scaled", None, 2.0)["total"], 1) == [6.0, 6.0]
-    rule = lambda factor: {"total": torch.empty(2)}  # noqa: E731
+    rule = lambda self, factor: {"total": torch.empty(2)}  # noqa: E731
     assert at(counters.call_method("scaled", rule, 0.5)["total"], 1) == [1.5, 1.5]
     assert counters.call_method("add", "inspect", torch.ones(2)) is None
     assert counters.call_method_on_shard_and_fetch("sum", shard={"gpus": 1}).get() == 8.0
@@ -93,7 +93,7 @@ def test_a_module_on_the_ranks_is_trained_like_one_here(mesh: Any) -> None:
     x = torch.arange(6.0).reshape(2, 3).requires_grad_()
     y = torch.arange(6.0).reshape(2, 3).requires_grad_()
     optimizers = [torch.optim.SGD(module.parameters(), lr=0.01) for module in (there, here)]
-    for propagator in (lambda x: torch.empty(2, 2), None, None):
+    for propagator in (lambda self, x: torch.empty(2, 2), None, None):
         out, expected = there(x, propagator=propagator), here(y)
         assert out.requires_grad
         assert at(out, 1) == at(expected, 1)
@@ -177,7 +177,7 @@ def test_a_module_writes_and_reads_the_parameters_that_are_here(mesh: Any) -> No
         bias.add_(mesh.rank("gpus"))
     assert at(module(torch.ones(1, 1)), 1) == [[3.0]]
     module.call_method("requires_grad_", "inspect", False)
-    bad = module(torch.ones(1, 2), propagator=lambda x: torch.empty(1, 1))
+    bad = module(torch.ones(1, 2), propagator=lambda self, x: torch.empty(1, 1))
     with pytest.raises(RemoteException, match="Linear|mat1"):
         inspect(bad)
     assert at(module(torch.ones(1, 1)), 0) == [[2.0]]

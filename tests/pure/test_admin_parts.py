@@ -66,6 +66,16 @@ def test_what_other_machines_reach_needs_tls(text: str) -> None:
         address.listen(address.parse(text), address.Tls())
 
 
+def test_every_address_as_0_7_writes_it_is_this_machine_unless_there_is_tls() -> None:
+    everywhere, tls = address.parse("[::]:0"), address.Tls("cert", "key")
+    assert address.narrowed(everywhere, address.Tls()) == ("127.0.0.1", 0)
+    assert address.narrowed(everywhere, tls) == everywhere
+    other = address.parse("0.0.0.0:0")
+    assert address.narrowed(other, address.Tls()) == other, "which is refused without TLS"
+    with address.listen(address.narrowed(everywhere, address.Tls()), address.Tls()) as listener:
+        assert listener.getsockname()[0] == "127.0.0.1"
+
+
 def test_files_of_tls_are_both_there_or_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

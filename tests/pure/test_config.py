@@ -986,7 +986,7 @@ print(*sorted(name for name in set(sys.modules) - before if not name.startswith(
     ).stdout.split()
     lowest = {
         "monarch",
-        "monarch._compat",
+        "monarch.compat",
         "monarch._lazy",
         "monarch._namedtuple",
         "monarch._public",

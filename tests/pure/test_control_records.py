@@ -16,13 +16,15 @@ import pytest
 
 import monarch
 from helpers.origins import Origin
+from monarch._core import extension
 from monarch._core.actors.proc_service import ProcService, spawn_record
 from monarch._core.calls.failed_call import Reply
 from monarch._core.calls.remote_error import load_error
+from monarch._core.extension import control
 from monarch._core.hub import control_records, control_service
 from monarch._core.hub.control import SingleAnswer, send_record
 from monarch._core.hub.control_records import GetStatistics, ResolveProc, StopActor, name_on_wire
-from monarch._core.hub.control_service import ControlRequest, ControlService, handles, register
+from monarch._core.hub.control_service import ControlRequest, ControlService, handles
 from monarch._core.hub.spawn_requests import CreatorInstance, SpawnSpec
 from monarch._core.processes.agent import Agent
 from monarch._core.processes.proc import Proc
@@ -125,6 +127,7 @@ def taking(hub: Any) -> Taking:
 @pytest.fixture(autouse=True)
 def of_planes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_service, "_of_planes", dict(control_service._of_planes))
+    monkeypatch.setattr(control, "_filled", {})
     logger = logging.getLogger("monarch.runtime")
     monkeypatch.setattr(logger, "disabled", True)  # it tells of each error
 
@@ -279,13 +282,13 @@ def take_ask_otherwise(taking: ControlService, request: ControlRequest, record: 
 @pytest.mark.parametrize("early", [True, False])
 def test_a_plane_adds_its_records_before_a_process_serves_or_after(hub: Any, early: bool) -> None:
     if early:
-        register(take_ask)
+        control.fill(__name__, [take_ask])
     taking, origin = Taking(hub), Origin()
     if not early:
         taking.receive(origin, asked(hub, Ask(1)))
         assert "test_control_records" in str(error_of(origin))
         origin.answers.clear()
-        register(take_ask)
+        control.fill(__name__, [take_ask])
     frame = asked(hub, Ask(7, reason="why"))
     assert frame.meta == f"{__name__}.Ask".encode()
     taking.receive(origin, frame)
@@ -293,15 +296,17 @@ def test_a_plane_adds_its_records_before_a_process_serves_or_after(hub: Any, ear
 
 
 def test_a_record_has_one_handler() -> None:
-    register(take_ask)
-    register(take_ask)  # as by a module that is reloaded where it was half imported
-    with pytest.raises(ValueError, match=r"Ask is taken by <function take_ask .*otherwise"):
-        register(take_ask_otherwise)
+    control.fill(__name__, [take_ask])
+    control.fill(__name__, [take_ask])  # as by a module that is reloaded
+    with pytest.raises(ValueError, match=r"control of .*_records is .*take_ask .*take_ask_other"):
+        control.fill(__name__, [take_ask_otherwise])
 
 
-def test_a_handler_that_is_not_marked_is_refused() -> None:
-    with pytest.raises(TypeError, match="@handles"):
-        register(lambda taking, request, record: None)
+def test_a_handler_that_is_not_marked_is_refused(hub: Any, taking: Taking) -> None:
+    control.fill(__name__, [lambda taking, request, record: None])
+    origin = Origin()
+    taking.receive(origin, asked(hub, Ask(1)))
+    assert "@handles" in str(error_of(origin))
 
 
 def test_a_record_waits_for_its_plane_while_another_thread_imports_that(
@@ -312,12 +317,15 @@ def test_a_record_waits_for_its_plane_while_another_thread_imports_that(
     (plane / "records.py").write_text("class Wanted(tuple): pass\n")
     (plane / "__init__.py").write_text("""
 import monarch
-from monarch._core.hub.control_service import handles, register
+from monarch._core.hub.control_service import handles
 from .records import Wanted
 monarch.halfway.set()
 assert monarch.go_on.wait(60)
-register(handles(Wanted)(lambda service, request, record: request.answer("imported")))
+HANDLERS = (handles(Wanted)(lambda service, request, record: request.answer("imported")),)
 """)
+    monkeypatch.setitem(
+        extension._table, "control", {"monarch.plane.records": "monarch.plane:HANDLERS"}
+    )
     monkeypatch.setattr(monarch, "__path__", [*monarch.__path__, str(tmp_path)])
     monkeypatch.setattr(monarch, "halfway", halfway, raising=False)
     monkeypatch.setattr(monarch, "go_on", go_on, raising=False)

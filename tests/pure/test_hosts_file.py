@@ -16,13 +16,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_without_a_file_the_error_says_where_it_was_looked_for_and_shows_one(folder: Path) -> None:
-    with pytest.raises(FileNotFoundError) as caught:
-        hosts_from_config("trainers")
-    for text in (str(folder), "MONARCH_HOSTS", "workers = [", "processes = 2"):
-        assert text in str(caught.value)
-
-
 def test_a_variable_that_names_nothing_is_an_error(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

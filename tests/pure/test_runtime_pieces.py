@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.waiting import PATIENCE
+from monarch._core import extension
 from monarch._core.calls.message import NO_EXTENT, SETTLE, SUPERVISE, decode_meta, encode_meta
 from monarch._core.hub.prints import NOBODY, Note
 from monarch._core.hub.spawn_requests import Command, SpawnRequest, Start
@@ -137,7 +138,7 @@ def test_lines_are_written_even_where_nothing_can_show_them(
     def fail(write: Any) -> Any:
         raise ImportError("no module to show them with")
 
-    monkeypatch.setattr(output, "make_view", fail)
+    monkeypatch.setattr(extension.output_view, "guest", fail)
     monkeypatch.setenv("FORCE_COLOR", "1")
     printer = output.Printer()
     for text in ("one", "two"):

@@ -89,3 +89,16 @@ def test_the_wait_for_workers_goes_on_when_slurm_answers_again(
     job._job_id, job._folder, job._logs = "7", tmp_path, f"{tmp_path}/"
     with pytest.raises(JobError, match="has no workers: it is CANCELLED"):
         job._wait_for_workers()
+
+
+def test_slurm_gets_the_text_of_a_script_and_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def run(*command: str, env: object, said: str) -> str:
+        asked.append((*command, said))
+        return "7;cluster\n"
+
+    monkeypatch.setattr(slurm_commands, "run", run)
+    assert slurm_commands.submit("a script") == "7"
+    options = "--test-only", "--parsable"
+    assert asked == [("sbatch", option, "a script") for option in options]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import signal
+from pathlib import Path
 
 import pytest
 
 from monarch.spmd.launcher import Outcome, describe, explain, traceback_of
-from monarch.spmd.options import Options, Streams, parse, parse_command
-from monarch.spmd.rank import Exit
+from monarch.spmd.options import Options, Streams, parse, parse_command, parser
+from monarch.spmd.rank import Exit, _allotted
 
 
 def test_options_end_at_the_script_and_the_rest_is_its_own() -> None:
@@ -195,3 +196,43 @@ def test_the_end_of_a_script_in_words() -> None:
 def test_streams_that_are_named_for_some_ranks_are_none_for_the_others() -> None:
     assert Streams(3).of(5) == 3
     assert Streams(0, {1: 2}).of(5) == 0
+
+
+def test_a_prefix_that_is_unique_stands_for_an_option() -> None:
+    assert parse(["--redirect=3", "train.py", "--redirect"]).redirects.of(0) == 3
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--start-method=thread", "--rdzv-backend=carrier", "--logs-specs=x", "--numa-binding=x"],
+)
+def test_a_value_that_torchrun_does_not_have_is_an_error(option: str) -> None:
+    with pytest.raises(ValueError, match="invalid choice"):
+        parse([option, "train.py"])
+
+
+def test_a_standalone_run_has_an_id_of_its_own() -> None:
+    first, second = (parse(["--standalone", "train.py"]).run_id for _ in range(2))
+    assert len({first, second, "none", ""}) == 4
+    assert parse(["--rdzv-id", "a", "train.py"]).run_id == "a"
+
+
+def test_a_rank_never_gets_a_gpu_outside_of_what_it_may_use() -> None:
+    assert [_allotted("4, 6", rank) for rank in range(2)] == ["4", "6"]
+    assert _allotted(None, 2) == "2"
+    for visible in ("4,6", ""):
+        with pytest.raises(OSError, match="local rank 2 has no GPU"):
+            _allotted(visible, 2)
+
+
+@pytest.mark.torch
+def test_every_option_of_torchrun_is_taken_and_is_in_the_table() -> None:
+    run = pytest.importorskip("torch.distributed.run")
+    page = (Path(__file__).parents[2] / "docs" / "coming_from_torchrun.md").read_text()
+    rows = "".join(line for line in page.splitlines() if line.startswith("| `--"))
+    ours = parser("monarch run")._option_string_actions
+    for name in run.get_args_parser()._option_string_actions:
+        if name not in ("-h", "--help"):
+            assert name in ours, name
+            short = name.startswith("--") and "_" not in name
+            assert not short or f"`{name}`" in rows, name

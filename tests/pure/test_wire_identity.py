@@ -17,7 +17,6 @@ import attrs
 import pydantic_core
 import pytest
 
-from monarch._core.wire import reducers
 from monarch._core.wire.pickling import dumps, dumps_inline, loads
 
 importlib.import_module("monarch.actor")  # brings the reducers of the standard library
@@ -102,16 +101,6 @@ def test_an_object_without_state_that_no_module_holds_is_copied(
     for bare in (made.Unset(), made.Options(), object()):
         got = loads(dumps_inline(bare))
         assert got is not bare and type(got) is type(bare)
-
-
-def test_reducers_that_come_late_are_asked_for_types_that_had_none(
-    module: Callable[[str, str], types.ModuleType], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reducers, "_lazy_reducers", {})
-    options = module("late_package", MODULE).Options
-    assert loads(dumps_inline(options(1))).x == 1
-    reducers.register_reducers("late_package", lambda: {options: lambda one: (options, (7,))})
-    assert loads(dumps_inline(options(1))).x == 7
 
 
 # what the standard library makes of a script's functions

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monarch._core import extension
 from monarch._core.wire import picklers, pickling, reducers
 from monarch._core.wire.pickling import (
     OUT_OF_BAND_SIZE,
@@ -31,7 +32,6 @@ from monarch._core.wire.pickling import (
     dumps_value,
     loads,
 )
-from monarch._core.wire.reducers import register_reducers
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.complex_numbers()
 VALUES = st.recursive(
@@ -767,13 +767,20 @@ def test_a_failed_write_leaves_nothing_to_the_next() -> None:
 class FakePackage(types.ModuleType):
     Tensor: type
     Child: type
+    load: Callable[[], dict[type, reducers.Reducer]]
+
+    @property
+    def REDUCERS(self) -> dict[type, reducers.Reducer]:
+        return self.load()
 
 
 @pytest.fixture
 def fake_package(monkeypatch: pytest.MonkeyPatch) -> FakePackage:
     """A package with a class that pickles badly, known to nobody yet."""
     monkeypatch.setattr(reducers, "_reducers", {})
-    monkeypatch.setattr(reducers, "_lazy_reducers", {})
+    monkeypatch.setattr(reducers, "_loaded", set())
+    monkeypatch.setattr(extension.reducers, "_filled", {})
+    monkeypatch.setitem(extension._table, "reducers", {"fakepkg": "fakepkg:REDUCERS"})
     package, module = FakePackage("fakepkg"), types.ModuleType("fakepkg.core.deep")
     source = """
         class Tensor:
@@ -801,7 +808,7 @@ def test_reducers_are_loaded_when_the_package_first_turns_up(
         loaded.append("fakepkg")
         return {fake_package.Tensor: lambda tensor: (fake_package.Tensor, (tensor.data * 2,))}
 
-    register_reducers("fakepkg", load)
+    fake_package.load = load
     dumps([Importable(), np.ones(3)])
     assert not loaded
     for _ in range(2):
@@ -811,9 +818,7 @@ def test_reducers_are_loaded_when_the_package_first_turns_up(
 
 
 def test_reducers_are_for_exactly_their_type(fake_package: FakePackage) -> None:
-    register_reducers(
-        "fakepkg", lambda: {fake_package.Tensor: lambda tensor: (fake_package.Tensor, (0,))}
-    )
+    fake_package.load = lambda: {fake_package.Tensor: lambda tensor: (fake_package.Tensor, (0,))}
     got = through([fake_package.Tensor(5), fake_package.Child(5)])
     assert [one.data for one in got] == [0, 5]
 
@@ -822,7 +827,7 @@ def test_reducers_may_keep_buffers_out_of_the_pickle(fake_package: FakePackage) 
     def reduce(tensor: Any) -> Any:
         return fake_package.Tensor, (pickle.PickleBuffer(tensor.data),)
 
-    register_reducers("fakepkg", lambda: {fake_package.Tensor: reduce})
+    fake_package.load = lambda: {fake_package.Tensor: reduce}
     payload, buffers = dumps(fake_package.Tensor(bytearray(b"x" * OUT_OF_BAND_SIZE)))
     assert [len(buffer) for buffer in buffers] == [OUT_OF_BAND_SIZE]
     assert bytes(loads(payload, buffers).data) == b"x" * OUT_OF_BAND_SIZE
@@ -837,7 +842,7 @@ def test_a_package_whose_reducers_fail_to_load_is_asked_again(fake_package: Fake
             raise ImportError("not yet")
         return {fake_package.Tensor: lambda tensor: (fake_package.Tensor, (7,))}
 
-    register_reducers("fakepkg", load)
+    fake_package.load = load
     with pytest.raises(ImportError):
         dumps(fake_package.Tensor(1))
     assert through(fake_package.Tensor(1)).data == 7
@@ -851,7 +856,7 @@ def test_while_reducers_load_no_other_thread_takes_the_default(fake_package: Fak
         assert finish.wait(20)
         return {fake_package.Tensor: lambda tensor: (fake_package.Tensor, (7,))}
 
-    register_reducers("fakepkg", load)
+    fake_package.load = load
     got: list[Any] = []
     threads = [
         threading.Thread(target=lambda: got.append(through(fake_package.Tensor(1)).data))

@@ -1,6 +1,6 @@
 """The published inside of the engine: all that `rdma`, `tensor_engine` and others may import.
 
-Public names (`Actor`, `Future`, `context`, ...) come from `monarch.actor`. docs/planes.md says what
+Public names (`Actor`, `Future`, `context`, ...) come from the actor API. docs/planes.md says what
 each name here is for, and how a plane is written. Nothing of the core imports this module, so
 programs without planes do not pay for it. What it imports of the core is what it publishes.
 """
@@ -8,6 +8,7 @@ programs without planes do not pay for it. What it imports of the core is what i
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from . import extension as extension
 from .actors.base_cell import BaseCell as Owner
 from .actors.cell import actors_of
 from .actors.context import NotYet, current_hub, running
@@ -30,7 +31,7 @@ from .hub.black_box import BoxContent, content_of
 from .hub.contracts import Hub
 from .hub.control import ask_one, send_record
 from .hub.control_records import DescribeHost, HostDescription, HostedProc, KillProcs, ShowOutput
-from .hub.control_service import ControlRequest, ControlService, handles, register
+from .hub.control_service import ControlRequest, ControlService, handles
 from .hub.life import black_box, life_events
 from .hub.prints import Note
 from .hub.statistics import statistics_of
@@ -41,8 +42,6 @@ from .mesh.proc_mesh import flush_logs
 from .mesh.shaped import ShapedMesh, names_of
 from .net.unix import hosts_here
 from .processes.output import Output, OutputSink, Source
-from .processes.stack_dump import FILE as STACK_FILE
-from .processes.stack_dump import SIGNAL as STACK_SIGNAL
 from .shape import Shape, Slice
 from .shape.ndslice import row_major_strides
 from .supervision.failure import STOPPED, Failure
@@ -50,7 +49,7 @@ from .wire import pickling
 from .wire.address import SYSTEM, ProcAddress, random_uid
 from .wire.frame import CANCELLED, DEAD, ERROR, EXPLICIT, VALUE, Frame
 from .wire.pickling import OUT_OF_BAND_SIZE
-from .wire.reducers import Dumped, Loan, OnlyLentError, Reducer, register_lender
+from .wire.reducers import Dumped, Loan, OnlyLentError, Reducer
 
 if TYPE_CHECKING:
     from .net.peer_credentials import Who, check_same_user, user_at, who_at

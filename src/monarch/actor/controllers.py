@@ -18,7 +18,7 @@ from .._core.calls.future import Future
 from .._core.calls.message import NO_EXTENT
 from .._core.calls.promise import map_future
 from .._core.hub.control import send_record
-from .._core.hub.control_service import ControlRequest, handles, register
+from .._core.hub.control_service import ControlRequest, handles
 from .._core.hub.spawn_requests import SpawnSpec
 from .._core.mesh.actor_mesh import ActorMesh
 from .._core.mesh.proc_mesh import _check_class, client_proc_mesh
@@ -133,4 +133,4 @@ def _create(service: ProcService, table: _Table, uid: int, wanted: GetController
     service.spawn(spec, wanted.is_async, 0, (wanted.init, []), on_failed=failed).try_to_start()
 
 
-register(_find_or_create)
+HANDLERS = (_find_or_create,)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
 from .._core.shape import Extent, Slice
+from .._words import aligned
 
 MOST_ROWS = 20
 MOST_COLUMNS = 8
@@ -38,10 +39,8 @@ def as_text(title: str, extent: Extent, cell: Callable[[int], str]) -> str:
     for heading, rows in _blocks(extent, cell):
         if heading:
             lines.append(f"  {heading}")
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in filter(any, rows):  # a mesh without dimensions has no headings
-            cells = [text.ljust(width) for text, width in zip(row, widths, strict=True)]
-            lines.append(("  " + "  ".join(cells)).rstrip())
+        # a mesh without dimensions has no headings
+        lines += [f"  {line}" for line in aligned(rows) if line]
     return "\n".join(lines)
 
 

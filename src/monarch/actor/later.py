@@ -5,8 +5,9 @@ One of them has no meaning here.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
+
+from .._core import extension
 
 
 def debug_controller() -> Any:
@@ -28,7 +29,7 @@ def span(name: str, **fields: Any) -> Any:
         name: Name of the part.
         **fields: Details, by name.
     """
-    return import_module("monarch.telemetry.spans").span(name, **fields)
+    return extension.span(name, **fields)
 
 
 def traced(function: Any = None, *, name: str | None = None) -> Any:
@@ -41,7 +42,7 @@ def traced(function: Any = None, *, name: str | None = None) -> Any:
     Returns:
         The traced function, or a decorator.
     """
-    return import_module("monarch.telemetry.spans").traced(function, name=name)
+    return extension.traced(function, name=name)
 
 
 def get_meter(name: str = "monarch") -> Any:
@@ -50,4 +51,4 @@ def get_meter(name: str = "monarch") -> Any:
     Args:
         name: Name of the meter.
     """
-    return import_module("monarch.telemetry.metrics").get_meter(name)
+    return extension.get_meter(name)

@@ -30,10 +30,12 @@ def _reduce_property(made: functools.cached_property[Any]) -> Any:
     return functools.cached_property, (made.func,), {"attrname": made.attrname}
 
 
-REDUCERS: dict[str, dict[type, Callable[[Any], Any]]] = {
-    "functools": {
-        functools._lru_cache_wrapper: _reduce_cached,
-        functools.cached_property: _reduce_property,
-    },
-    "weakref": {weakref.WeakKeyDictionary: lambda held: (weakref.WeakKeyDictionary, (dict(held),))},
+Reducers = dict[type, Callable[[Any], Any]]
+
+OF_FUNCTOOLS: Reducers = {
+    functools._lru_cache_wrapper: _reduce_cached,
+    functools.cached_property: _reduce_property,
+}
+OF_WEAKREF: Reducers = {
+    weakref.WeakKeyDictionary: lambda held: (weakref.WeakKeyDictionary, (dict(held),))
 }

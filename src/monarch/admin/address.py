@@ -73,6 +73,11 @@ def parse(text: str | None) -> Address:
     return Address(host.removeprefix("[").removesuffix("]"), int(port))
 
 
+def narrowed(address: Address, tls: Tls) -> Address:
+    """Take ``[::]``, the default of Monarch 0.7, for this machine where there is no TLS."""
+    return address if tls.cert or address.host != "::" else address._replace(host="127.0.0.1")
+
+
 def tls_files() -> Tls:
     """The files that the environment names.
 

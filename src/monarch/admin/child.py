@@ -35,7 +35,7 @@ from functools import cache
 from typing import IO, Any, TypeVar, cast
 
 from .. import config
-from .door import CODE, PROGRAM_ENDED
+from .processes import CODE, PROGRAM_ENDED
 from .routes import JSON, ApiCall, Handler, Page, as_json
 
 T = TypeVar("T")

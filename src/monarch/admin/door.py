@@ -32,21 +32,14 @@ from .. import config, control, trust
 from .._proc_stat import STARTED, stat_of
 from ..actor import this_host
 from ..programs import start_host
-from .address import Address, Tls, listen, names_of, parse, tls_files
+from .address import Address, Tls, listen, names_of, narrowed, parse, tls_files
 from .keys import ACT, ROLES, Keys
+from .processes import CODE, PROGRAM_ENDED
 
 logger = logging.getLogger("monarch.admin")
 
 IDLE = 600.0
 """Seconds without a request after which the helper ends."""
-
-PROGRAM_ENDED = 3
-"""The status of a helper that has found no program."""
-
-CODE = "import sys; '' in sys.path[:1] and sys.path.pop(0); from {} import main; main()"
-"""Has a module's `main` run. Nothing is imported from the working directory, where a `uvicorn.py`
-would run with the secret.
-"""
 
 _LOOK = 1.0  # seconds
 _SHORT = 10.0  # seconds: a helper that has lived for less did not work
@@ -105,7 +98,8 @@ class Door:
         check_installed()
         self._quiet = quiet
         self._at_once = at_once
-        wanted, tls = parse(address), tls_files()
+        tls = tls_files()
+        wanted = narrowed(parse(address), tls)
         secret = trust.find_secret(None) or os.urandom(32)
         self._listener = listen(wanted, tls)
         host, port = self._listener.getsockname()[:2]

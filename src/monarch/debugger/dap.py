@@ -3,10 +3,11 @@
 Each rank gets a port on this machine, relayed to its process.
 
 The Debug Adapter Protocol is code execution, and a web page can have its user's browser connect. So
-only processes of the same user may, each message is read here, strictly, before the rank gets it,
-and `initialize` and an `attach` with the token of the port come first. What ends a relay: the
-editor hangs up, or the rank's process, or its debugger, ends; or the editor has not read what it
-was sent for `_READS_WITHIN` seconds.
+only processes of the same user may, and each message is read here, strictly, before the rank gets
+it. `initialize` comes first, which is answered here, and then an `attach` with the token of the
+port: until then the rank hears nothing. What ends a relay: the editor hangs up, or the rank's
+process, or its debugger, ends; or the editor has not read what it was sent for `_READS_WITHIN`
+seconds.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any
 
@@ -47,6 +49,9 @@ _SPEAKS_WITHIN = 30  # seconds of silence, until it has attached
 _READS_WITHIN = 30  # seconds in which an editor takes what it is sent; one that does not has left
 _AGAIN = 0.1  # seconds
 _ENDED_WITHIN = 10.0  # seconds in which the debugger of a rank lets its threads go on, and ends
+_ABLE = json.loads(
+    Path(__file__).with_name("capabilities.json").read_text("utf-8")
+)  # as debugpy is
 
 
 def find(
@@ -136,17 +141,29 @@ class Port:
             try:
                 check_same_user(editor)
                 limit(editor, socket.SO_RCVTIMEO, _SPEAKS_WITHIN)
+                limit(editor, socket.SO_SNDTIMEO, _READS_WITHIN)
                 messages = _Messages(file)
                 first = messages.request("initialize")
+                editor.sendall(_answer(first, body=_ABLE))
+                attach = self._admitted(editor, messages.request("attach"))
                 with self._turn:
-                    _Relay(self._hub, self._proc, editor, self._tell).run(
-                        messages, first, self._token
-                    )
+                    relay = _Relay(self._hub, self._proc, editor, self._tell, first)
+                    relay.run(messages, attach)
             except OSError as error:  # also that it has gone again
                 if self._refused.next_is_told():
                     number = self._refused.count
                     count = f" ({number} so far)" if number > 1 else ""
                     self._tell(f"refused a connection: {error}{count}")
+
+    def _admitted(self, editor: socket.socket, attach: dict[str, Any]) -> dict[str, Any]:
+        """Return the request to attach, without the token."""
+        arguments = attach.get("arguments")
+        said = arguments.pop(_TOKEN, "") if isinstance(arguments, dict) else ""
+        if not hmac.compare_digest(str(said).encode(errors="replace"), self._token.encode()):
+            why = f"`attach` needs the `{_TOKEN}` that was told with the port, for launch.json"
+            editor.sendall(_answer(attach, success=False, message=why))
+            raise ConnectionRefusedError(why)
+        return attach
 
     def _accepted(self) -> Iterator[socket.socket]:
         while self._listener.fileno() >= 0:
@@ -205,10 +222,10 @@ class _Messages:
             raise ConnectionResetError(f"it has left before `{command}`")
         try:
             found = json.loads(message)
-            said = found["type"], found["command"]
+            said = found["type"], found["command"], type(found["seq"])
         except (ValueError, RecursionError, LookupError, TypeError):
             said = None
-        if said != ("request", command):
+        if said != ("request", command, int):
             raise ConnectionRefusedError(
                 f"its message is no `{command}`, but {ascii(message[:60])[1:]}"
             )
@@ -216,67 +233,73 @@ class _Messages:
         return asked
 
 
+def _answer(request: dict[str, Any], success: bool = True, **more: object) -> bytes:
+    answer = {"seq": 0, "type": "response", "request_seq": request.get("seq"), "success": success}
+    return _packed({**answer, "command": request["command"], **more})
+
+
+def _packed(message: dict[str, Any]) -> bytes:
+    return framed(json.dumps(message).encode())
+
+
 class _Relay:
-    """Between an editor and the debugger of a rank."""
+    """Between an editor and the debugger of a rank.
+
+    Args:
+        hub: From which the rank is reached.
+        proc: Its process.
+        editor: The connection to the editor.
+        tell: Called with what happens, in words.
+        first: The editor's `initialize`, which has been answered.
+    """
 
     def __init__(
-        self, hub: Hub, proc: ProcAddress, editor: socket.socket, tell: Callable[[str], None]
+        self,
+        hub: Hub,
+        proc: ProcAddress,
+        editor: socket.socket,
+        tell: Callable[[str], None],
+        first: dict[str, Any],
     ) -> None:
         self._why = ""
         self._hub = hub
         self._proc = proc
         self._editor = editor
         self._tell = tell
+        self._first: dict[str, Any] | None = first  # None once the rank has answered it
         self._session = random_uid()
         # what the editor is sent; empty bytes as the last
         self._said: SimpleQueue[bytes] = SimpleQueue()
         self._over = threading.Event()
-        limit(editor, socket.SO_SNDTIMEO, _READS_WITHIN)
 
-    def run(self, messages: _Messages, first: dict[str, Any], token: str) -> None:
+    def run(self, messages: _Messages, attach: dict[str, Any]) -> None:
         """Until one side ends.
 
         Args:
             messages: What the editor says next.
-            first: What it has said.
-            token: What it must say, to be attached.
+            attach: Its `attach`, as the rank gets it.
 
         Raises:
-            ConnectionError: It has not said it.
+            ConnectionError: The rank has no debugger for it.
         """
         writer = threading.Thread(target=self._write, name="monarch-dap-writer", daemon=True)
         writer.start()
         editor = f"an editor, {getpass.getuser()}@{socket.gethostname()} (pid {os.getpid()})"
         send_record(self._hub, self._proc, Attach(self._session, editor), self)
         try:
-            self._pass_on(json.dumps(first).encode())
-            self._pass_on(self._admitted(messages.request("attach"), token))
+            for request in (self._first, attach):
+                self._pass_on(json.dumps(request).encode())
             limit(self._editor, socket.SO_RCVTIMEO, 0)
-            self._tell("an editor is attached")
             self._pass_all_on(messages)
             self._hang_up()  # which ends a write, too
-        except ConnectionError:
-            if self._why:  # this side was hung up by the rank's
-                raise ConnectionAbortedError(self._why) from None
-            raise
         finally:
             send_record(self._hub, self._proc, Detach(self._session))
             self._over.wait(_ENDED_WITHIN)
             self._said.put(b"")
             writer.join()
+        if self._first is not None and self._why:
+            raise ConnectionAbortedError(self._why)
         self._tell("the editor has left" + (f": {self._why}" if self._why else ""))
-
-    def _admitted(self, attach: dict[str, Any], token: str) -> bytes:
-        """Return the request to attach, without the token."""
-        arguments = attach.get("arguments")
-        said = arguments.pop(_TOKEN, "") if isinstance(arguments, dict) else ""
-        if not hmac.compare_digest(str(said).encode(errors="replace"), token.encode()):
-            why = f"`attach` needs the `{_TOKEN}` that was told with the port, for launch.json"
-            answer = {"seq": 0, "type": "response", "request_seq": attach.get("seq")}
-            refused = {**answer, "command": "attach", "success": False, "message": why}
-            self._said.put(framed(json.dumps(refused).encode()))
-            raise ConnectionRefusedError(why)
-        return json.dumps(attach).encode()
 
     def _pass_all_on(self, messages: _Messages) -> None:
         try:
@@ -291,10 +314,27 @@ class _Relay:
         send_record(self._hub, self._proc, Said(self._session, framed(message)))
 
     def _write(self) -> None:
+        held = b""
         with suppress(OSError):  # it has left
             while data := self._said.get():
-                self._editor.sendall(data)
+                held += data
+                while self._first is not None and (found := _split(held)):
+                    message, held = found
+                    self._editor.sendall(self._for_the_editor(message, self._first))
+                if self._first is None:
+                    self._editor.sendall(held)
+                    held = b""
         self._hang_up()
+
+    def _for_the_editor(self, message: bytes, first: dict[str, Any]) -> bytes:
+        """Return a message of the rank; what it can do as news, as the editor has an answer."""
+        said = json.loads(message)
+        if (said["type"], said.get("request_seq")) != ("response", first["seq"]):
+            return framed(message)
+        self._first = None
+        self._tell("an editor is attached")
+        event = {"seq": 0, "type": "event", "event": "capabilities"}
+        return _packed({**event, "body": {"capabilities": said.get("body", {})}})
 
     def _hang_up(self) -> None:
         with suppress(OSError):  # it has done so
@@ -320,3 +360,12 @@ class _Relay:
         self._over.set()
         self._said.put(b"")
         return True
+
+
+def _split(data: bytes) -> tuple[bytes, bytes] | None:
+    """The first message of what the debugger says, and what follows; None: more is to come."""
+    header, end, rest = data.partition(b"\r\n\r\n")
+    if not end:
+        return None
+    size = int(header.lower().partition(b"content-length:")[2].split()[0])
+    return (rest[:size], rest[size:]) if len(rest) >= size else None

@@ -12,7 +12,7 @@ import struct
 from functools import partial
 from typing import Any, NamedTuple
 
-from .._core.plane import ControlRequest, ControlService, ProcAddress, handles, register
+from .._core.plane import ControlRequest, ControlService, ProcAddress, handles
 
 
 def framed(message: bytes) -> bytes:
@@ -312,6 +312,16 @@ class Detach(NamedTuple):
     session: int
 
 
+_TAKEN_BY: dict[str, tuple[type, ...]] = {
+    "adapter": (Attach, Said, Detach),
+    "debuggee": (Follow, Type, TerminalAttached, Complete, SetBreakpoint, ListBreakpoints, ClearBreakpoint, Interrupt),
+    "editors": (Offered,),
+    "patience": (InDebugger,),
+    "table": (Opened, GetSource, ListSessions, Drive, Release, Send, Ask),
+}  # fmt: skip
+"""Which module takes which records."""
+
+
 def _handler(module: str, kind: type) -> Any:
     @handles(kind)
     def handle(service: ControlService, request: ControlRequest, record: Any) -> None:
@@ -322,22 +332,4 @@ def _handler(module: str, kind: type) -> Any:
     return handle
 
 
-register(
-    *map(partial(_handler, "table"), (Opened, GetSource, ListSessions, Drive, Release, Send, Ask)),
-    *map(
-        partial(_handler, "debuggee"),
-        (
-            Follow,
-            Type,
-            TerminalAttached,
-            Complete,
-            SetBreakpoint,
-            ListBreakpoints,
-            ClearBreakpoint,
-            Interrupt,
-        ),
-    ),
-    _handler("patience", InDebugger),
-    _handler("editors", Offered),
-    *map(partial(_handler, "adapter"), (Attach, Said, Detach)),
-)
+HANDLERS = [_handler(module, kind) for module, kinds in _TAKEN_BY.items() for kind in kinds]

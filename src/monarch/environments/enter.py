@@ -17,7 +17,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from .._core.plane import ControlRequest, ProcAddress, handles, register
+from .._core.plane import ControlRequest, ProcAddress, handles
 from .._namedtuple import NamedTuple
 from ..errors import EnvironmentFailed
 from ..sync.host import start_procs_in
@@ -94,4 +94,4 @@ def _copy(source: Path, manifest: Manifest, folder: Path) -> None:
             shutil.copy2(f"{source}/{file.path}", f"{folder}/{file.path}")
 
 
-register(_enter)
+HANDLERS = (_enter,)

@@ -92,12 +92,14 @@ class RunningCommand(NamedTuple):
         workdir: Its working directory; None for that of this program where the host has it.
         output_dir: Folder on each host for its output, as `exec_command` has it; None for the
             client.
+        programs: Folder that programs are looked for in first.
     """
 
     words: tuple[str, ...]
     env: Mapping[str, str] = {}
     workdir: str | None = None
     output_dir: str | None = None
+    programs: str | None = None
 
 
 class Running(NamedTuple):
@@ -130,6 +132,8 @@ def start(
     hosts = host_mesh.flatten("rank").select(numbers) if host_mesh.sizes else host_mesh
     per_host = dict(per_host or {})
     coordinates = [{**place, **each} for _, place in places for each in _points(per_host)]
+    if host_mesh._python:  # of a mount, with what belongs to it
+        command = command._replace(programs=os.path.dirname(host_mesh._python))
     runner: Any = this_proc().spawn("exec", _Runner, command, os.getcwd())
     status: Future[int] = runner.run.call_one(
         hosts, per_host, coordinates, {**host_mesh.sizes, **per_host}
@@ -212,6 +216,8 @@ class _CommandRank(Actor):
         command = self._command
         variables = {f"MONARCH_RANK_{name}": str(number) for name, number in self._place.items()}
         variables |= {f"MONARCH_SIZE_{name}": str(size) for name, size in self._sizes.items()}
+        if command.programs:
+            variables["PATH"] = os.pathsep.join([command.programs, os.environ["PATH"]])
         with ExitStack() as files:
             out, err = self._files(files)
             self._process = subprocess.Popen(

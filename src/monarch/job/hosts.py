@@ -12,6 +12,8 @@ that the environment variable MONARCH_HOSTS names. It has a table for each mesh 
     [hosts.laptop]
     processes = 2                      # worker processes on this machine, as long as the program runs
 
+Without such a file every name stands for this machine: one worker process of it.
+
 Relative paths are relative to the file. It is data: nothing in it is run. But workers run what they
 are sent, and what they answer is unpickled, so a file that another user has made is used only if
 the variable names it.
@@ -19,6 +21,7 @@ the variable names it.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -30,6 +33,8 @@ from ..actor import HostMesh, attach_to_workers
 from ..errors import JobError
 from ..trust import read_secret_file
 from .process import ProcessJob
+
+logger = logging.getLogger("monarch.job")
 
 VARIABLE = "MONARCH_HOSTS"
 FILE = "monarch.toml"
@@ -57,19 +62,26 @@ _started: dict[tuple[Path, str], ProcessJob] = {}
 def hosts_from_config(name: str) -> HostMesh:
     """The hosts of a table of the configuration file, as a mesh with the dimension ``hosts``.
 
-    Worker processes that it starts on this machine end with the program.
+    Where there is no file, it is one host, this machine, and a warning of the logger `monarch.job`
+    says so. Worker processes that it starts on this machine end with the program.
 
     Args:
         name: Of the table: ``[hosts.name]``.
 
     Raises:
-        FileNotFoundError: There is no file; the message says where it was looked for.
+        FileNotFoundError: MONARCH_HOSTS names no file.
         KeyError: The file has no such table.
         JobError: The file is not TOML, or the table makes no sense; the message names the file and
             the key. Or another user owns or may write it, or a folder on the way to it, and
             MONARCH_HOSTS does not name it.
     """
     path = _find()
+    if path is None:
+        logger.warning(
+            "no %s in %s or a folder above it, and %s names no file: the hosts %r are this machine;"
+            " %s", FILE, Path.cwd(), VARIABLE, name, _EXAMPLE,
+        )  # fmt: skip
+        return _local(name, Path(), {"processes": 1}, f"hosts_from_config({name!r})")
     if not os.environ.get(VARIABLE):  # who names a file trusts it
         _ours.check_all_levels(
             path,
@@ -109,7 +121,7 @@ def _local(name: str, path: Path, table: Mapping[str, Any], where: str) -> HostM
     return job.state(cached_path=None)._hosts[name]
 
 
-def _find() -> Path:
+def _find() -> Path | None:
     named = os.environ.get(VARIABLE)
     if named:
         path = Path(named).expanduser().absolute()
@@ -120,9 +132,7 @@ def _find() -> Path:
     for folder in (here, *here.parents):
         if (folder / FILE).is_file():
             return folder / FILE
-    raise FileNotFoundError(
-        f"no {FILE} in {here} or a folder above it, and {VARIABLE} names no file; {_EXAMPLE}"
-    )
+    return None
 
 
 def _read(path: Path) -> Mapping[str, Any]:

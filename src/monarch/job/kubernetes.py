@@ -301,7 +301,12 @@ class KubernetesJob(WorkersJob):
     # finding
 
     def can_run(self, spec: JobTrait) -> bool:
-        """Check whether `spec` describes the same job, complete and with no hopeless pod."""
+        """Check whether `spec` describes the same job, complete and with no hopeless pod.
+
+        False outside of a pod, where a job that is for programs in pods is out of reach.
+        """
+        if self._kubeconfig.is_out_of_place:
+            return False
         if not self._same_spec(spec) or not self._is_running():
             return False
         api = self._api()

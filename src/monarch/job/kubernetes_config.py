@@ -72,6 +72,11 @@ class KubeConfig:
         """True if the configuration is for programs in pods."""
         return self._path is None and self._configuration is None and not self._lost
 
+    @property
+    def is_out_of_place(self) -> bool:
+        """True if the configuration is for programs in pods, and this is none."""
+        return self.is_in_cluster and not _is_pod()
+
     def server(self) -> Server:
         """Return the API server.
 
@@ -161,16 +166,18 @@ class KubeConfig:
         return "KubeConfig()" if self.is_in_cluster else "KubeConfig.from_config(...)"
 
 
+def _is_pod() -> bool:
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and (ACCOUNT / "token").exists()
+
+
 def _of_this_pod() -> Server:
-    host, port = (
-        os.environ.get("KUBERNETES_SERVICE_HOST"),
-        os.environ.get("KUBERNETES_SERVICE_PORT", "443"),
-    )
-    if not host or not (ACCOUNT / "token").exists():
+    if not _is_pod():
         raise JobError(
             "this program runs in no pod with a service account: KubernetesJob(...,"
             ' kubeconfig=KubeConfig.from_path("~/.kube/config")) reaches a cluster from elsewhere'
         )
+    host = os.environ["KUBERNETES_SERVICE_HOST"]
+    port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     address = f"[{host}]" if ":" in host else host
     return Server(
         f"https://{address}:{port}",

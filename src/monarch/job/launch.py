@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from .._ours import APPEND, opened
+from .._ours import APPEND, opened, tail
 from ..errors import JobError
 from . import processes
 from .contract import worker_command
@@ -69,9 +69,7 @@ class WorkerProcess(NamedTuple):
     def tail(self) -> str:
         """Return the last output of the worker, and the path of its log."""
         try:
-            with self.log.open("rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-                lines = file.read().decode(errors="replace").splitlines()[-_TAIL_LINES:]
+            lines = tail(self.log, _TAIL_BYTES).splitlines()[-_TAIL_LINES:]
         except OSError as error:
             return f"its output can't be read: {error}"
         if not any(line.strip() for line in lines):

@@ -109,11 +109,12 @@ class MountingJob:
         ]
         self._mounts = (*others, wanted)
 
-    def _mount(self, state: JobState, wanted: Collection[_Wanted]) -> None:
+    def _mount(self, state: JobState, wanted: Collection[_Wanted], shares: bool) -> None:
         """Bring the mounts up to date with what is wanted.
 
         New ones are made, existing ones show their folder as it is now, and those that are
-        no longer wanted, or on other hosts, are unmounted.
+        no longer wanted, or on other hosts, are unmounted. With `shares`, one that another
+        program of the job has mounted is used.
         """
         keys = {}
         for each in wanted:
@@ -131,10 +132,14 @@ class MountingJob:
             if key in before:
                 before[key].refresh()
             else:
-                self._mounted += ((*key, _mount(key[0], below, key[1], mesh)),)
+                try:
+                    self._mounted += ((*key, _mount(key[0], below, key[1], mesh)),)
+                except mounts.TakenError:
+                    if not shares:
+                        raise
         pythons = {
-            name: os.path.join(mount.point, each.python)
-            for each, name, _, mount in self._mounted
+            name: os.path.join(each.point.replace(mounts.SUBDIR, name), each.python)
+            for each, name, _ in keys
             if each.python is not None
         }
         for name, path in pythons.items():

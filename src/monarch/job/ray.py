@@ -188,9 +188,8 @@ class RayJob(WorkersJob):
 
     def _forget_reports(self, hosts: Sequence[HostId]) -> None:
         assert self._folder is not None
-        for mesh, rank in hosts:
-            with suppress(FileNotFoundError):
-                (self._folder / "workers" / f"{mesh}.{rank}").unlink()
+        with suppress(FileNotFoundError), _ours.opened(self._folder / "workers") as folder:
+            folder.remove(*(f"{mesh}.{rank}" for mesh, rank in hosts))
 
     def _add_hosts(self, hosts: Sequence[HostId]) -> None:
         self._ask("add", hosts=list(hosts))

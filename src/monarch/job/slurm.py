@@ -151,6 +151,7 @@ class SlurmJob(WorkersJob):
         )  # fmt: skip
         for option in (job_name, time_limit, log_dir, account, qos, *self._resources.options(1)):
             quoted(option or "")
+        self._partition = partition  # which programs for 0.7 read
         self._own_resources: dict[str, Resources] = {}
         self._job_start_timeout = job_start_timeout
         self._job_id: str | None = None
@@ -232,10 +233,10 @@ class SlurmJob(WorkersJob):
             ).render()
             opened.replace(script.name, text.encode())
         if allocation:
-            run_here(script, self._apply_id)
+            run_here(text, self._folder, self._apply_id)
             self._job_id = allocation
         else:
-            self._job_id = submit(script)
+            self._job_id = submit(text)
             logger.info("submitted as Slurm job %s; its output is in %s*", self._job_id, self._logs)
         if not self._is_batch:
             self._end_with_program()
@@ -352,10 +353,12 @@ class SlurmJob(WorkersJob):
         sizes = {mesh: sum(other == mesh for other, _ in ordered) for mesh, _ in ordered}
         script = folder / "job.sh"
         text = self._script(sizes, folder, f"{self._logs}more.{number}_").render()
+        with _ours.opened(self._folder) as opened:
+            secret = opened.read(self._secret_file.name)
         with _ours.opened(folder, make=True) as opened:
-            opened.replace(self._secret_file.name, self._secret_file.read_bytes())
+            opened.replace(self._secret_file.name, secret)
             opened.replace(script.name, text.encode())
-        job = submit(script)
+        job = submit(text)
         self._more += (SlurmPart(job, folder, tuple(ordered)),)
         logger.info(
             "submitted as Slurm job %s: %d more hosts of job %s", job, len(ordered), self._id

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from .._ours import APPEND, opened
 from ..errors import JobError
 from . import processes
 from .slurm_commands import ask
@@ -52,22 +53,20 @@ def find_allocation(wanted: str | None, meshes: Mapping[str, int], has_own_resou
     return wanted
 
 
-def run_here(script: Path, tag: str) -> None:
+def run_here(script: str, folder: Path, tag: str) -> None:
     """Run the script of a job here, apart from this program.
 
     Args:
-        script: Its output is beside it.
+        script: Its text.
+        folder: For its output.
         tag: By which `processes.end` finds it.
     """
-    log = os.open(script.with_name("srun.log"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
+    with opened(folder) as own, open(own.open("srun.log", APPEND), "ab") as log:
         subprocess.Popen(
-            ["bash", str(script)],
+            ["bash", "-c", script],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             env={**os.environ, processes.TAG: tag},
             start_new_session=True,
         )
-    finally:
-        os.close(log)

@@ -72,8 +72,10 @@ class WatchedJob:
             self._answered, self.trouble = time.monotonic(), ""
 
 
-def submit(script: Path) -> str:
-    """Submit a batch script; return the id of the job.
+def submit(script: str) -> str:
+    """Submit the text of a batch script; return the id of the job.
+
+    What is read from a file by its path may be another user's by then.
 
     Raises:
         JobError: As `run`; also if the job could never start.
@@ -85,8 +87,8 @@ def submit(script: Path) -> str:
         if not name.startswith("SLURM_") or name == "SLURM_CONF"
     }
     # else it may wait for what will never be
-    run("sbatch", "--test-only", str(script), env=environment)
-    said = run("sbatch", "--parsable", str(script), env=environment)
+    run("sbatch", "--test-only", env=environment, said=script)
+    said = run("sbatch", "--parsable", env=environment, said=script)
     return said.strip().splitlines()[-1].partition(";")[0]
 
 
@@ -110,8 +112,10 @@ def cancel(job: str) -> None:
             raise
 
 
-def run(*command: str, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
-    """Run a command of Slurm, and return its output.
+def run(
+    *command: str, env: Mapping[str, str] | None = None, cwd: Path | None = None, said: str = ""
+) -> str:
+    """Run a command of Slurm, which reads what is said to it, and return its output.
 
     Raises:
         JobError: There is no such command, or it has failed, with what it said; or it does not come
@@ -122,7 +126,7 @@ def run(*command: str, env: Mapping[str, str] | None = None, cwd: Path | None = 
             command,
             env=env,
             cwd=cwd,
-            stdin=subprocess.DEVNULL,
+            input=said,
             capture_output=True,
             text=True,
             timeout=_LIMIT,

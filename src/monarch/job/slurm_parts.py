@@ -6,17 +6,19 @@ They are the first, and one for each time that hosts were added to it.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from .._ours import opened, tail, touch
 from .contract import HostId, read_reports
 from .slurm_commands import WatchedJob
 from .slurm_script import COMPLETING, PENDING, Status
 from .worker_spec import KILLED, WorkerReport
 
-_TAIL_LINES = 12
+_TAIL_BYTES, _TAIL_LINES = 1 << 14, 12
 
 
 class SlurmPart(NamedTuple):
@@ -68,7 +70,7 @@ class SlurmPart(NamedTuple):
         The warning that Slurm gives then is no news to the program.
         """
         with suppress(FileNotFoundError):
-            (self.folder / KILLED).touch()
+            touch(self.folder / KILLED)
 
     def _attempt(self, status: Status) -> int:
         return status.restarts if self.attempt is None else self.attempt
@@ -102,11 +104,12 @@ def last_words(log: Path, prefix: str) -> str:
     In `log`, or in files whose paths begin with `prefix`.
     """
     folder, _, begin = prefix.rpartition("/")
-    files = sorted(Path(folder).glob(begin + "*"), key=lambda path: path.suffix != ".err")
-    for file in (log, *files):
-        lines = (
-            file.read_text(errors="replace").splitlines()[-_TAIL_LINES:] if file.exists() else []
-        )
+    with opened(folder, root=folder) as logs:  # which the user may have chosen
+        found = map(Path(folder).joinpath, logs.names(re.escape(begin) + ".*"))
+    for file in (log, *sorted(found, key=lambda path: path.suffix != ".err")):
+        lines = list[str]()
+        with suppress(OSError):  # there is none, or it is not for us
+            lines = tail(file, _TAIL_BYTES).splitlines()[-_TAIL_LINES:]
         if any(line.strip() for line in lines):
             return f"its last output, from {file}:\n" + "\n".join(f"  | {line}" for line in lines)
     return f"nothing was printed (to {folder})"

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from .._ours import names
 from .slurm_script import WARNED
 from .worker_spec import KILLED
 
@@ -41,8 +42,13 @@ class WarningWatch:
 
     def _warnings(self) -> set[Path]:
         """The warnings of the job, and of hosts that were added to it and not given back."""
-        found = (*self._folder.glob(f"{WARNED}.*"), *self._folder.glob(f"*/{WARNED}.*"))
-        return {warning for warning in found if not warning.with_name(KILLED).exists()}
+        more = [self._folder / name for name in names(self._folder, r"more\..*")]
+        return {
+            folder / name
+            for folder in (self._folder, *more)
+            for name in names(folder, rf"{WARNED}\..*")
+            if not names(folder, KILLED)
+        }
 
     def _run(self) -> None:
         while not self._stopped.wait(_LOOK) and self._folder.exists():

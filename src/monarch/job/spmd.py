@@ -302,10 +302,14 @@ def _remove(folder: Path, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+class MissingRankError(RuntimeError, ValueError):
+    """A rank was neither given nor is its variable set; a RuntimeError, as in Monarch 0.7."""
+
+
 def _of(given: int | None, variable: str) -> int:
     found = os.environ.get(variable) if given is None else given
     if found is None:
-        raise ValueError(f"give {variable.lower()}=, as {variable} is not set")
+        raise MissingRankError(f"give {variable.lower()}=, as {variable} is not set")
     return int(found)
 
 

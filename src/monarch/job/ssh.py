@@ -292,7 +292,7 @@ class SSHJob(SSHWorkers):
         self._stop_watching()
         for worker in self._workers.values():
             with suppress(FileNotFoundError):
-                worker.goodbye.touch()  # for other programs that watch it
+                _ours.touch(worker.goodbye)  # for other programs that watch it
         failed: Mapping[str, JobError] = {}
         if (self._workers or self._sessions) and self._apply_id is not None:
             failed = self._end_workers(self._apply_id)

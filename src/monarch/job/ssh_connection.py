@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from .._ours import APPEND, opened
+from .._ours import APPEND, look, opened
 from ..errors import JobError
 from . import ssh_text
 from .waiting import Waiting
@@ -90,7 +90,7 @@ class SshCommand:
 
     def said(self) -> str:
         """The end of what it said on stderr, since it was started."""
-        with self.log.open("rb") as file:
+        with open(look(self.log), "rb") as file:
             file.seek(max(self._begin, file.seek(0, os.SEEK_END) - _TAIL))
             return file.read().decode(errors="replace")
 

@@ -30,20 +30,29 @@ if TYPE_CHECKING:
 _CLIENTS, _RUN = "clients", "run.duckdb"
 
 _looks_on = False
+_mounts = True
 
 
-def look_on() -> None:
+def look_on(mounts: bool = False) -> None:
     """Mark this program as one that only looks at jobs, or serves lookers.
 
-    Others do not ask it, it is no run of a job, and it mounts nothing.
+    Others do not ask it, and it is no run of a job.
+
+    Args:
+        mounts: It runs something on the hosts, for which it mounts what the job asks for.
     """
-    global _looks_on
-    _looks_on = True
+    global _looks_on, _mounts
+    _looks_on, _mounts = True, mounts
 
 
 def looks_on() -> bool:
     """Return whether `look_on` was called."""
     return _looks_on
+
+
+def mounts() -> bool:
+    """Return whether this program mounts what its jobs ask for."""
+    return _mounts
 
 
 def begin(folder: Path, wanted: TelemetryConfig, job: str) -> QueryEngineClient:

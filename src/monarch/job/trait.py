@@ -198,7 +198,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
                 access["link"] if wanted is not None and wanted.include_dashboard else None
             )
         owner._connected += (state,)
-        owner._mount(state, () if telemetry.looks_on() else self._mounts)
+        owner._mount(state, self._mounts if telemetry.mounts() else (), telemetry.looks_on())
         return state
 
     def scale(self, *, replace_lost: bool = False, **meshes: int) -> None:

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from .._words import draw, named
+from .._words import aligned, draw, named
 
 _LIVE_AFTER = 2.0  # seconds; machines that come sooner are not worth a word
 _LINES_AFTER = 10.0  # seconds, where it would stay to be read
@@ -72,10 +72,9 @@ class Waiting:
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Lines with columns, each in one line of the terminal."""
     shown = [tuple(map(named, row)) for row in rows[:_MOST_ROWS]]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     if len(rows) > _MOST_ROWS:
         shown.append((f"... and {len(rows) - _MOST_ROWS} more",))
-    return ["  ".join(["", *map(str.ljust, row, widths)]).rstrip()[: _width()] for row in shown]
+    return [f"  {line}"[: _width()] for line in aligned(shown)]
 
 
 def _width() -> int:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from .. import _ours
 from ..actor import Future, start_worker_loop_forever
 from .worker_spec import KEEP, KILLED, START_AGAIN, WorkerReport, WorkerSpec
 
@@ -79,10 +80,9 @@ def serve(spec: WorkerSpec, again: Sequence[int] = (), **trust: Any) -> WorkerSp
         ).start()
     serving.get()
     if spec.farewell and not again:
-        try:
-            Path(spec.farewell).touch()
-        except FileNotFoundError:  # its owner has ended meanwhile, and taken the folder along
-            pass
+        # else its owner has ended meanwhile, and taken the folder along
+        with suppress(FileNotFoundError):
+            _ours.touch(spec.farewell)
     lifeline = -1 if kept.is_set() else spec.lifeline
     if lifeline >= 0 and again:
         os.set_inheritable(lifeline, True)
@@ -158,8 +158,9 @@ def _warn(warning: Path) -> None:
     A job that is being ended warns nobody.
     """
     try:
-        if KILLED not in os.listdir(warning.parent):  # which network file systems read anew
-            return warning.touch()
+        # network file systems read folders anew
+        if not _ours.names(warning.parent, KILLED):
+            return _ours.touch(warning)
     except OSError:  # the job has been ended
         pass
     os._exit(128 + signal.SIGTERM)
@@ -168,5 +169,5 @@ def _warn(warning: Path) -> None:
 def _drop(spec: WorkerSpec) -> None:
     """End a worker without an owner, and with it what it runs. The agent sees to that."""
     if spec.farewell:
-        shutil.rmtree(Path(spec.farewell).parent, ignore_errors=True)
+        _ours.remove_tree(Path(spec.farewell).parent)
     os._exit(0)

@@ -3,7 +3,7 @@
 They are HTML of bounded size, in which every text is escaped.
 
 Each function makes the HTML of one kind of object. Classes name theirs with
-`monarch._lazy.shown_by`.
+`monarch._lazy.shown_by`, by way of `shown`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ MOST_CHARACTERS = 200
 """Of a line, and of a cell."""
 
 _COLOURS = {"fine": "#2e7d32", "slow": "#b26a00", "degraded": "#b26a00", "stuck": "#c62828"}
+
+
+def shown(kind: str, thing: Any) -> str:
+    """Return the HTML of a thing that `kind` names, a function of this module."""
+    text: str = globals()[kind](thing)
+    return text
 
 
 def error(found: Any) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import config
-from .._core.plane import ControlRequest, ProcAddress, client, handles, register
+from .._core.plane import ControlRequest, ProcAddress, client, handles
 from .._ours import HERE, choose
 from .files import LogFiles
 
@@ -85,7 +85,7 @@ def _job_of(service: Any, request: ControlRequest, record: JobOf) -> None:
     request.answer(kept.job if kept is not None else "")
 
 
-register(_keep, _job_of)
+HANDLERS = (_keep, _job_of)
 
 
 def files_of(root: ProcAddress | None) -> list[LogFiles]:

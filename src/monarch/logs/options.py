@@ -17,7 +17,6 @@ from .._core.plane import (
     completed,
     current_hub,
     handles,
-    register,
     send_record,
     set_level,
 )
@@ -105,4 +104,4 @@ def _compiled(match: str | re.Pattern[str] | None) -> re.Pattern[str] | None:
         ) from error
 
 
-register(_set_level)
+HANDLERS = (_set_level,)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import heapq
 import os
-import stat
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from io import BufferedReader
 from operator import itemgetter
 from pathlib import Path
 
+from .._ours import NotOurs, look
 from .filter import LineFilter
 from .line import LogLine
 
@@ -227,11 +227,11 @@ class RankFile:
     def _open(self, path: Path, file: tuple[int, int]) -> bool:
         """Go on with a file; False if that is another one by now."""
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except FileNotFoundError:
+            fd = look(path)
+        except (FileNotFoundError, NotOurs):
             return False
         status = os.fstat(fd)
-        if (status.st_dev, status.st_ino) != file or not stat.S_ISREG(status.st_mode):
+        if (status.st_dev, status.st_ino) != file:
             os.close(fd)
             return False
         self.close()
@@ -256,7 +256,7 @@ def _parts(path: Path) -> list[tuple[Path, tuple[int, int]]]:
         part = path.with_name(f"{path.name}.{number}") if number else path
         number += 1
         try:
-            status = os.stat(part)
+            status = os.lstat(part)
         except FileNotFoundError:
             missing += 1
             continue
@@ -306,8 +306,8 @@ def _line_after(file: BufferedReader, offset: int, end: int) -> tuple[int, float
 
 def _first_time(path: Path) -> float | None:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError:
+        fd = look(path)
+    except (FileNotFoundError, NotOurs):
         return None
     try:
         line = _parse(os.pread(fd, _PIECE, 0).split(b"\n", 1)[0])

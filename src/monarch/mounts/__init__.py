@@ -20,10 +20,15 @@ from .._lazy import lazy_names
 
 if TYPE_CHECKING:
     from .mount import SUBDIR, Mount, folder_here, gather_folders, show_folder
+    from .table import TakenError
 
 # few jobs mount anything
 __getattr__, __dir__ = lazy_names(
-    __name__, {"mount": ("SUBDIR", "Mount", "folder_here", "gather_folders", "show_folder")}
+    __name__,
+    {
+        "mount": ("SUBDIR", "Mount", "folder_here", "gather_folders", "show_folder"),
+        "table": ("TakenError",),
+    },
 )
 
-__all__ = ["SUBDIR", "Mount", "folder_here", "gather_folders", "show_folder"]
+__all__ = ["SUBDIR", "Mount", "TakenError", "folder_here", "gather_folders", "show_folder"]

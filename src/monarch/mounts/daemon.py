@@ -11,11 +11,10 @@ from importlib import import_module
 from typing import Any
 
 from ..actor import Actor, Future, endpoint
-from ..errors import MountError
 from .blocks import Ask, Memory
 from .content import Content
 from .place import FolderPlace, place_of
-from .table import check_fuse, find_mounts, mounting_alone, remove_stale, unmount
+from .table import TakenError, check_fuse, find_mounts, mounting_alone, remove_stale, unmount
 from .tree import MountTree
 from .view import STALE_SECONDS, MountView
 from .watch import Changes
@@ -59,7 +58,7 @@ class Daemon(Actor):
             live: See `MountView`.
 
         Raises:
-            MountError: It is a mount already, or the kernel refuses.
+            MountError: The kernel refuses; a `TakenError` where it is a mount already.
             OSError: The folder can't be made.
         """
         self._point = os.path.realpath(point)
@@ -75,7 +74,7 @@ class Daemon(Actor):
             if not taken:
                 os.makedirs(self._point, exist_ok=True)
             if taken or os.path.ismount(self._point):
-                raise MountError(f"{self._point} on {socket.gethostname()} is a mount already")
+                raise TakenError(f"{self._point} on {socket.gethostname()} is a mount already")
             self._serving.set()
             self._operations = fuse.serve(self._tree, self._point, key, live, self._serving.clear)
 

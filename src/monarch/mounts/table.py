@@ -92,6 +92,10 @@ def mounting_alone() -> Iterator[None]:
         yield
 
 
+class TakenError(MountError):
+    """Another process has a mount at the point."""
+
+
 def check_fuse() -> None:
     """Raise MountError where this machine can mount nothing."""
     if not os.access(_DEVICE, os.R_OK | os.W_OK):

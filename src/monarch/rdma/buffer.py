@@ -16,7 +16,6 @@ from .._core.plane import (
     current_hub,
     handles,
     map_future,
-    register,
 )
 from ..actor import ActorMesh, Future, ProcMesh, context
 from .availability import get_rdma_backend
@@ -27,6 +26,7 @@ from .memory import Memory, memory_of
 from .paths.choice import PathReport, allowed, report
 from .paths.path import Deadline
 from .paths.process_vm import admit_tracers
+from .plane import HANDLERS as OF_PLANE
 from .plane import Plane, answer_with, plane_of
 from .records import Atomic, BufferInfo, Claim, Drop, Explain, Refusal
 from .transfer import Operation, obtain_grants, submit
@@ -427,7 +427,7 @@ def _take_explain(service: ControlService, request: ControlRequest, record: Expl
     plane.workers.submit(lambda: answer_with(request, lambda: _explain(plane, record.buffer)))
 
 
-register(_take_explain)
+HANDLERS = (*OF_PLANE, _take_explain)
 
 
 def _address_of(peer: Any) -> ProcAddress:

@@ -20,7 +20,6 @@ from .._core.plane import (
     Hub,
     ProcAddress,
     handles,
-    register,
     subscribe,
 )
 from ..errors import BackpressureError
@@ -261,4 +260,4 @@ def _recall(service: ControlService, request: ControlRequest, record: records.Re
     plane_of(service.hub).leases.recall(request.peer, record, request.answer)
 
 
-register(_open, _news, _drop, _atomic, _write, _seek, _settle, _nixl, _cuda, _get, _put, _recall)
+HANDLERS = (_open, _news, _drop, _atomic, _write, _seek, _settle, _nixl, _cuda, _get, _put, _recall)

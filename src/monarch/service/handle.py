@@ -221,10 +221,10 @@ class Service(Generic[A]):
         self.stop(drain=0.0 if exc[0] is not None else 60.0).get()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
         endpoints = describe_class(self._class).endpoints
         if name not in endpoints:
+            if name.startswith("_"):
+                raise AttributeError(name)
             known = ", ".join(sorted(endpoints)) or "none"
             raise AttributeError(
                 f"{self._class.__qualname__} has no endpoint {name!r}; its endpoints are: {known}"

@@ -29,7 +29,6 @@ from .._core.plane import (
     ProcAddress,
     current_hub,
     handles,
-    register,
     when_done,
 )
 from .._words import NO_REPLICA
@@ -428,7 +427,7 @@ def _members(service: ControlService, request: ControlRequest, record: Members) 
             forget(router)
 
 
-register(_members)
+HANDLERS = (_members,)
 
 
 def _forget_all() -> None:

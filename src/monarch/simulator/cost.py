@@ -18,8 +18,9 @@ from torch.utils.flop_counter import flop_registry
 from monarch.tensor_engine import fakes, no_mesh
 from monarch.tensor_engine.fakes import Meta
 from monarch.tensor_engine.functions import find
-from monarch.tensor_engine.instructions import Input, Number
+from monarch.tensor_engine.instructions import Definition, Input, Number
 from monarch.tensor_engine.plans import operator
+from monarch.tensor_engine.settings import scope
 
 from .machine import Machine
 
@@ -85,20 +86,8 @@ class Result(NamedTuple):
     bytes: int
 
 
-class OperationTemplate(NamedTuple):
-    """An operation with places for what differs from call to call, as `instructions.DEFINE` has it.
-
-    Attributes:
-        path: The name of the operator.
-        args: With `Input` and `Number` in the places.
-        kwargs: The same.
-        writes: Positions of the inputs that it writes to.
-    """
-
-    path: str
-    args: Any
-    kwargs: Any
-    writes: tuple[int, ...]
+class OperationTemplate(Definition):
+    """An operation with places for what differs from call to call."""
 
     @property
     def name(self) -> str:
@@ -144,7 +133,7 @@ def effect_of(template: OperationTemplate, metas: Sequence[Meta], numbers: Seque
             place(template.args),
             {name: place(arg) for name, arg in template.kwargs.items()},
         )
-        result = func(*placed, **named)
+        result = scope.around(func, template.settings, shared=True)(*placed, **named)
         leaves = _leaves(result)
         results = tuple(_result(leaf, inputs, before) for leaf in leaves)
         changed = tuple(

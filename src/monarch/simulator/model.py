@@ -112,7 +112,7 @@ class Model(Interpreter):
             for ref in instruction[1]:
                 self._memory.free(ref, cohorts)
         elif what == DEFINE:
-            self._templates[instruction[1]] = OperationTemplate(*instruction[2:])
+            self._templates[instruction[1]] = OperationTemplate(*instruction[2])
         elif what == FORGET:
             kept = {each[0] for program in self._programs.values() for each in program.instructions}
             for number in [

@@ -135,6 +135,7 @@ class Simulator:
             self._history or self._model, {"host": hosts, "gpu": gpus}
         )
         self.mesh.engine.meeting = Meeting("")  # nobody meets
+        self.mesh.engine.end_meeting = self._end
         self._steps: list[Step] = []
         self._peaks: list[tuple[tuple[int, ...], int]] = []
         self._last: list[Event] = []
@@ -148,9 +149,17 @@ class Simulator:
     def step(self) -> Step:
         """End a step: what all that was issued since the last one would take.
 
-        Writes the traces, if they are wanted.
+        Writes the traces, if they are wanted. ``mesh.exit()`` ends the last step in any case.
         """
         self.mesh.engine.flush()
+        return self._end_step()
+
+    def _end(self) -> None:
+        """End the last step with the mesh, where the program has not."""
+        if any(event.kind in ("compute", "communication") for event in self._recorder.events):
+            self._end_step()
+
+    def _end_step(self) -> Step:
         if self._history is not None:
             self._history.note_step()
         seconds, self._peaks = self._model.step()

@@ -10,13 +10,21 @@ import os
 import runpy
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from functools import partial
+from importlib import import_module
+from itertools import count
 from typing import Any
 
 from .. import _own_address
 from .._core.plane import current_hub
+from .._kept_store import KeptStore, keep
 from .._own_address import FAMILIES, IPVersion
 from ..actor import Actor, Point, ProcMesh, context, endpoint
+from .startup.monarch_startup import meet
+
+_held: list[object] = []  # stores: torch's C++ keeps none
 
 
 class SPMDActor(Actor):
@@ -46,14 +54,24 @@ class SPMDActor(Actor):
             return own_name(use_ipaddr, hosts), probe.getsockname()[1]
 
     @endpoint
-    def setup_env(self, master_addr: str, master_port: int) -> None:
+    def keep_store(self) -> KeptStore:
+        """Keep a store at which ranks meet, as long as this process lives."""
+        found, store = keep()
+        _held.append(store)
+        return found
+
+    @endpoint
+    def setup_env(self, master_addr: str, master_port: int, store: KeptStore | None = None) -> None:
         """Set this proc's variables.
 
         Args:
             master_addr: Name or address of the host on which rank 0 runs.
             master_port: TCP port there.
+            store: Where ranks meet by `init_process_group()`; None: at that port.
         """
         _set_environment(master_addr, master_port)
+        if store is not None:
+            meet((master_addr, str(master_port)), partial(_made, store, count()))
 
     @endpoint
     def main(self, master_addr: str, master_port: int, script_args: Sequence[str]) -> bool:
@@ -95,7 +113,8 @@ def setup_torch_elastic_env(
 ) -> None:
     """Set the variables of torch elastic in every proc.
 
-    ``torch.distributed.init_process_group()`` then needs no arguments.
+    ``torch.distributed.init_process_group()`` then needs no arguments. Ranks meet over the
+    connections that the program has; no port is opened for it, unless `master_addr` is given.
 
     They are ``MASTER_ADDR``, ``MASTER_PORT``, ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``,
     ``LOCAL_WORLD_SIZE``, ``GROUP_RANK``, ``GROUP_WORLD_SIZE``, ``ROLE_RANK``, ``ROLE_WORLD_SIZE``
@@ -149,6 +168,7 @@ async def setup_torch_elastic_env_async(
             f" {master_port!r}"
         )
     ranks: Any = procs.spawn("_SPMDActor", SPMDActor)
+    store: KeptStore | None = None
     try:
         if master_addr is None:
             first = ranks.slice(**dict.fromkeys(procs.extent.labels, 0))
@@ -156,7 +176,8 @@ async def setup_torch_elastic_env_async(
             master_addr, master_port = await first.get_host_port.call_one(
                 use_ipaddr, hosts if len(hosts) > 1 else None
             )
-        await ranks.setup_env.call(master_addr, master_port)
+            store = await first.keep_store.call_one()
+        await ranks.setup_env.call(master_addr, master_port, store)
     finally:
         await ranks.stop("the environment is set")
 
@@ -191,6 +212,13 @@ def variables(point: Point, master_addr: str, master_port: int) -> dict[str, str
 def own_name(use_ipaddr: IPVersion | None = None, hosts: Sequence[str] | None = None) -> str:
     """Return a name of this host; for arguments see `_own_address.own_name`."""
     return _own_address.own_name(use_ipaddr, hosts, current_hub().address.host)
+
+
+def _made(kept: KeptStore, times: Iterator[int], torchs: Any, timeout: timedelta) -> Any:
+    """Make a store for torch: a new one each time, as all ranks have the same number of them."""
+    store = import_module("monarch._polled_store").PolledStore(kept, lambda: None, timeout)
+    _held.append(store)
+    return torchs.PrefixStore(str(next(times)), store)
 
 
 def _set_environment(master_addr: str, master_port: int) -> None:

@@ -1,7 +1,8 @@
 """`torchrun`'s place: a script on every rank of some hosts, started again when a rank fails.
 
 There is no rendezvous. One actor, the launcher, starts all ranks, so it knows them; each start has
-a store of its own, which listens before the first rank does. What ends the launcher's wait for a
+a store of its own, which listens before the first rank does, on the loopback interface: from other
+hosts, ranks reach it over the links of the program. What ends the launcher's wait for a
 rank: the end of the script, of the rank's process, or of its host. When one has failed, the others
 get SIGTERM, and SIGKILL after `shutdown_timeout`.
 """
@@ -22,18 +23,20 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from .._forwarding import relay
 from ..actor import (
     Actor,
     ActorError,
     HostMesh,
     MeshFailure,
     Point,
+    ProcMesh,
     SupervisionError,
     concurrent_endpoint,
     endpoint,
     this_proc,
 )
-from .options import Options
+from .options import ENDING, Options
 from .rank import Attempt, Exit, HostProbe, RankProcess
 
 _LOOK = 1.0  # seconds between two looks, at least
@@ -132,13 +135,14 @@ class Launcher(Actor):
         """End the ranks.
 
         Args:
-            number: The signal that asks for it; `Outcome.signal` says so.
+            number: The signal that asks for it; `Outcome.signal` says so. Ranks get SIGTERM, or
+                another signal that the user has named.
         """
         self._signal = number
         if self._ranks is not None:
             if number == signal.SIGQUIT:  # who sends this wants to know
                 await self._show_stacks("before they end, by SIGQUIT")
-            _end(self._ranks, ())
+            _end(self._ranks, (), signal.SIGTERM if number in ENDING else number)
 
     def _usable_hosts(self) -> HostMesh:
         fewest, most = self._nodes()
@@ -163,6 +167,8 @@ class Launcher(Actor):
             first = ranks.slice(**dict.fromkeys(procs.extent.labels, 0))
             store = await first.open_store.call_one(procs._procs.hosts, _STORE_TIMEOUT)
             attempt = Attempt(number, self._files, *store)
+            if len(hosts) > 1 and attempt.has_store and self._options.master_addr is None:
+                attempt = attempt._replace(ways=await _ways(procs, attempt.port))
             self._ranks, self._procs = ranks, procs
             watch = (
                 asyncio.ensure_future(self._watch(ranks)) if self._options.hang_timeout else None
@@ -236,14 +242,22 @@ class Launcher(Actor):
         return found.values()[0]
 
 
-def _end(ranks: Any, ended: Collection[int]) -> None:
+async def _ways(procs: ProcMesh, port: int) -> tuple[int, ...]:
+    """Have a port of each other host lead to one of the first; return those of all."""
+    by_host, _ = procs.extent.labels
+    others = procs.slice(local=0, **{by_host: slice(1, None)})
+    first = procs.slice(local=0, **{by_host: 0})
+    return port, *await relay(first, port, others)
+
+
+def _end(ranks: Any, ended: Collection[int], number: int = signal.SIGTERM) -> None:
     """End the remaining ranks, one by one.
 
     A message to a whole mesh is not sent where one rank is gone.
     """
     for rank in set(range(len(ranks))).difference(ended):
         with suppress(SupervisionError):
-            ranks.slice(**Point(rank, ranks.extent)).end.broadcast(signal.SIGTERM)
+            ranks.slice(**Point(rank, ranks.extent)).end.broadcast(number)
 
 
 def launch(hosts: HostMesh, options: Options) -> Outcome:

@@ -10,11 +10,14 @@ import argparse
 import math
 import os
 import signal
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 STDOUT, STDERR = 1, 2  # bits of a choice of streams
 _LAST_PORT = 65535
+ENDING: tuple[int, ...] = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""The signals of which a rank gets SIGTERM; any other one reaches it as it is."""
 
 _WITHOUT_EFFECT = {
     "rdzv_backend": "ranks need no rendezvous: one program starts all of them",
@@ -31,6 +34,14 @@ _WITHOUT_EFFECT = {
     "numa_binding": "numactl before the script does it, with --no-python",
 }
 
+
+_KNOWN = {
+    "rdzv_backend": ("c10d", "etcd", "etcd-v2", "static"),
+    "start_method": ("spawn", "fork", "forkserver"),
+    "logs_specs": ("default",),
+    "numa_binding": ("node", "socket", "exclusive", "core-complex"),
+}
+"""What there is to choose from: other values are mistakes, as for `torchrun`."""
 
 _LAUNCHERS = ("torchrun", "torch.distributed.run")
 
@@ -95,7 +106,7 @@ class Options(NamedTuple):
     master_addr: str | None = None
     master_port: int = 0
     shutdown_timeout: float = 30.0
-    signals: tuple[int, ...] = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+    signals: tuple[int, ...] = ENDING
     hang_timeout: float = 0.0
     virtual_local_rank: bool = False
     without_effect: Mapping[str, str] = {}
@@ -112,9 +123,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     Args:
         prog: Name of the program, for help and errors.
     """
-    made = _Parser(
-        prog=prog, description="Run a script on every rank of some hosts.", allow_abbrev=False
-    )
+    made = _Parser(prog=prog, description="Run a script on every rank of some hosts.")
 
     def add(name: str, *more: str, **how: Any) -> None:
         spellings = {f"--{name}": None, f"--{name.replace('-', '_')}": None, **dict.fromkeys(more)}
@@ -143,7 +152,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     add("tee", "-t", default="0", metavar="R", help="streams to files as well, in the same form")
     about = "local ranks whose output is shown; default: all"
     add("local-ranks-filter", default="", metavar="R,...", help=about)
-    about = "where rank 0 is reached; default: the name of its host"
+    about = "where rank 0 is reached, and the store, by anybody; default: the name of its host"
     add("master-addr", metavar="HOST", help=about)
     about = "TCP port of the store there; default: a free one"
     add("master-port", type=int, default=0, metavar="PORT", help=about)
@@ -160,7 +169,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     switch("standalone")
     for name in _WITHOUT_EFFECT:
         if name != "standalone":
-            add(name.replace("_", "-"), metavar="X")
+            add(name.replace("_", "-"), metavar="X", choices=_KNOWN.get(name))
     made.add_argument("script", help="the script, its module, or a program")
     made.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
     return made
@@ -198,7 +207,7 @@ def options_of(parsed: argparse.Namespace) -> Options:
         nodes=_nodes(parsed.nnodes),
         procs=_procs(parsed.nproc_per_node),
         max_restarts=parsed.max_restarts,
-        run_id=parsed.rdzv_id or "none",
+        run_id=uuid.uuid4().hex if _on(parsed.standalone) else parsed.rdzv_id or "none",
         role=parsed.role,
         module=_on(parsed.module),
         no_python=_on(parsed.no_python),

@@ -32,8 +32,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._core.plane import STACK_FILE, STACK_SIGNAL
 from .._ours import APPEND, Folder, opened
+from .._stack_dump import FILE as STACK_FILE
+from .._stack_dump import SIGNAL as STACK_SIGNAL
 from ..actor import Actor, Point, concurrent_endpoint, context, endpoint
 from ..stacks import capture
 from .elastic import own_name, variables
@@ -82,6 +83,8 @@ class Attempt(NamedTuple):
         address: Host of the store.
         port: TCP port of the store.
         has_store: Whether that is open already, so that rank 0 need not.
+        ways: Where there are several hosts, and the store is not open to the network: a port of
+            each, on its loopback interface, that leads to the store.
     """
 
     number: int
@@ -89,6 +92,7 @@ class Attempt(NamedTuple):
     address: str
     port: int
     has_store: bool
+    ways: tuple[int, ...] = ()
 
 
 class _Offer(NamedTuple):
@@ -156,7 +160,7 @@ class RankProcess(Actor):
         address = self._options.master_addr or (
             _LOCALHOST if len(hosts) == 1 else own_name(hosts=hosts)
         )
-        interface = "127.0.0.1" if address == _LOCALHOST else ""
+        interface = "127.0.0.1" if self._options.master_addr in (None, _LOCALHOST) else ""
         listener = socket.create_server((interface, self._options.master_port), backlog=4096)
         port: int = listener.getsockname()[1]
         has_store = find_spec("torch") is not None
@@ -310,15 +314,17 @@ class RankProcess(Actor):
         if _local(point) > 1:
             made.setdefault("OMP_NUM_THREADS", "1")
         if options.virtual_local_rank:
-            visible = made.get("CUDA_VISIBLE_DEVICES", "").split(",")
-            index = int(made["LOCAL_RANK"])
-            made["CUDA_VISIBLE_DEVICES"] = (
-                visible[index] if index < len(visible) and visible[index] else str(index)
+            made["CUDA_VISIBLE_DEVICES"] = _allotted(
+                made.get("CUDA_VISIBLE_DEVICES"), int(made["LOCAL_RANK"])
             )
             made["LOCAL_RANK"] = "0"
-        if not options.no_python:
+        if attempt.ways:
+            way = attempt.ways[int(made["GROUP_RANK"])]
+            made["MONARCH_STORE_AT"] = f"{way}:{attempt.port}:{attempt.address}"
+        if attempt.ways or not options.no_python:
             path = made.get("PYTHONPATH")
             made["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_STARTUP), path)))
+        if not options.no_python:
             made["MONARCH_STACKS"] = f"{int(STACK_SIGNAL)}:{STACK_FILE}"
         return made
 
@@ -452,6 +458,23 @@ def _recorded(file: Path) -> tuple[float, str] | None:
         message: Mapping[str, Any] = json.loads(file.read_text())["message"]
         return float(message["extraInfo"]["timestamp"]), str(message["extraInfo"]["py_callstack"])
     return None
+
+
+def _allotted(visible: str | None, local_rank: int) -> str:
+    """The GPU of a rank, among those that this host may use.
+
+    Raises:
+        OSError: It may use fewer.
+    """
+    if visible is None:
+        return str(local_rank)
+    devices = [device.strip() for device in visible.split(",") if device.strip()]
+    if local_rank >= len(devices):
+        raise OSError(
+            f"--virtual-local-rank: local rank {local_rank} has no GPU, as CUDA_VISIBLE_DEVICES is"
+            f" {visible!r}; start as many ranks as it names"
+        )
+    return devices[local_rank]
 
 
 def _local(point: Point) -> int:

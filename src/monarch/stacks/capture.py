@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
-from .._core.plane import ControlRequest, ControlService, ProcAddress, actors_of, handles, register
+from .._core.plane import ControlRequest, ControlService, ProcAddress, actors_of, handles
 from .._namedtuple import NamedTuple
 from ..actor.activities import activities, blocked
 from .kernel import system_call, thread_time
@@ -174,4 +174,4 @@ def _suspended(task: Any) -> tuple[Frame, ...]:
     return tuple(reversed(found))
 
 
-register(_get_stacks)
+HANDLERS = (_get_stacks,)

@@ -18,8 +18,8 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from .._core.plane import STACK_FILE, STACK_SIGNAL
 from .._proc_stat import STATE, stat_of
+from .._stack_dump import FILE, SIGNAL
 from .model import ThreadStack
 from .traces import parse_faulthandler, parse_py_spy
 
@@ -27,7 +27,7 @@ _LIMIT = 1.0  # seconds for a dump, which takes less than one of a thousand
 _LOOK_AGAIN = 0.002  # seconds
 _PY_SPY_LIMIT = 15.0  # seconds; symbols of large libraries take some
 
-_BIT = 1 << (STACK_SIGNAL - 1)
+_BIT = 1 << (SIGNAL - 1)
 # a process has one file, from which two would take each other's text
 _one_at_a_time = threading.Lock()
 
@@ -78,9 +78,9 @@ class _Dump:
             self._file = os.open(_find_file(pid), os.O_RDWR)
             self._blocking = _blocking(pid)
             if not _mask(f"/proc/{pid}/status", "SigCgt") & _BIT:
-                raise ValueError(f"process {pid} does not catch signal {STACK_SIGNAL}")
+                raise ValueError(f"process {pid} does not catch signal {SIGNAL}")
             os.ftruncate(self._file, 0)
-            signal.pidfd_send_signal(self._pidfd, STACK_SIGNAL)
+            signal.pidfd_send_signal(self._pidfd, SIGNAL)
         except BaseException:
             self.close()
             raise
@@ -109,7 +109,7 @@ def _find_file(pid: int) -> str:
     for fd in os.listdir(f"/proc/{pid}/fd"):
         path = f"/proc/{pid}/fd/{fd}"
         with suppress(OSError):
-            if os.readlink(path).startswith(f"/memfd:{STACK_FILE}"):
+            if os.readlink(path).startswith(f"/memfd:{FILE}"):
                 return path
     raise ValueError(f"process {pid} has no file for its stacks")
 

@@ -24,7 +24,6 @@ from .._core.plane import (
     ProcAddress,
     handles,
     pickling,
-    register,
     send_record,
 )
 from .._namedtuple import NamedTuple
@@ -252,4 +251,4 @@ def is_among(ranks: Sequence[int] | str | None, rank: int, coordinates: Mapping[
     return ranks is None or rank in ranks
 
 
-register(_get_host_stacks)
+HANDLERS = (_get_host_stacks,)

@@ -21,7 +21,6 @@ from .._core.plane import (
     ControlService,
     ProcAddress,
     handles,
-    register,
 )
 from .._namedtuple import NamedTuple
 from .dump import py_spy
@@ -177,4 +176,4 @@ def _run(command: list[str], pid: int, limit: float) -> tuple[dict[str, Any], st
     return {}, done.stdout
 
 
-register(_run_py_spy)
+HANDLERS = (_run_py_spy,)

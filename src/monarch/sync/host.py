@@ -24,7 +24,6 @@ from .._core.plane import (
     ProcAddress,
     handles,
     python_bootstrap_cmd,
-    register,
 )
 from .._namedtuple import NamedTuple
 from .._proc_stat import STARTED, stat_of
@@ -479,4 +478,4 @@ def _started(pid: int) -> float:
     return int(stat[STARTED]) / os.sysconf("SC_CLK_TCK") if stat else 0.0
 
 
-register(_look, _offer, _pieces, _settle, _find_lagging, _reloaded)
+HANDLERS = (_look, _offer, _pieces, _settle, _find_lagging, _reloaded)

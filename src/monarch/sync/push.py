@@ -16,11 +16,10 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from pickle import PickleBuffer
 from typing import Any
 
-from .._core.plane import ProcAddress, current_hub, pickling, random_uid
+from .._core.plane import ProcAddress, current_hub, extension, pickling, random_uid
 from ..actor import Future
 from ..errors import SyncError
 from ..programs import Gathering, agents_of, ask
@@ -105,9 +104,7 @@ async def sync_to(
 
     A conda environment goes first, if that is wanted.
     """
-    # upward, so by name
-    mirror = import_module("monarch.environments.mirror").mirror_to if conda else None
-    environment = await mirror(hosts, workspace) if mirror else None
+    environment = await extension.mirror(hosts, workspace) if conda else None
     result = await asyncio.to_thread(sync_hosts, hosts, Workspace.of(workspace), auto_reload)
     return result._replace(environment=environment)
 

@@ -29,7 +29,7 @@ from collections.abc import Iterator, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
-from .._core.plane import ControlRequest, handles, register
+from .._core.plane import ControlRequest, handles
 from .._namedtuple import NamedTuple
 
 _one_at_a_time = threading.Lock()
@@ -219,4 +219,4 @@ def _pair(name: str, old: Any, new: Any, classes: dict[type, type], kept: _Kept)
                 _pair(f"{name}.{key}", value, vars(new)[key], classes, kept)
 
 
-register(_reload)
+HANDLERS = (_reload,)

@@ -31,7 +31,6 @@ from .._core.plane import (
     is_importable,
     operation_of,
     pickling,
-    register,
 )
 from .._namedtuple import NamedTuple
 from ..actor import Actor, ActorMesh, Endpoint, Future, context, endpoint
@@ -242,4 +241,4 @@ def _with_class(payload: Any, buffers: list[Any], cls: bytes) -> tuple[type, Any
     return pickling.loads(cls), args, kwargs
 
 
-register(_succeed)
+HANDLERS = (_succeed,)

@@ -6,7 +6,7 @@ it that has gone costs no time.
 
 from __future__ import annotations
 
-from .._core.plane import ControlRequest, ControlService, before_the_end, handles, register
+from .._core.plane import ControlRequest, ControlService, before_the_end, handles
 from .._namedtuple import NamedTuple
 from ..programs import agents_here
 from .gather import gather, question
@@ -53,4 +53,4 @@ def _answer_all() -> None:
         request.answer(rows.get())
 
 
-register(_await_fault)
+HANDLERS = (_await_fault,)

@@ -24,7 +24,6 @@ from .._core.plane import (
     handles,
     pickling,
     refusal,
-    register,
     send_record,
 )
 from .._namedtuple import NamedTuple
@@ -197,4 +196,4 @@ class _Host:
             return not self._waiting
 
 
-register(_collect)
+HANDLERS = (_collect,)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .._core.plane import DescribeHost, HostDescription, Hub, ProcAddress, current_hub, pickling
+from .._ours import opened
 from ..actor import Future
 from ..programs import PATIENCE, Connection, Gathering, agents_here, ask
 from .answer import Collected
@@ -107,10 +108,13 @@ class Profile:
         if self.timeline is None:  # the block has raised
             self._collect()
         assert self.timeline is not None
-        target = (
-            Path(path) if path is not None else Path(time.strftime("monarch-%Y%m%d-%H%M%S.pftrace"))
-        )
-        target.write_bytes(self.timeline.content)
+        if path is None:
+            target = Path(time.strftime("monarch-%Y%m%d-%H%M%S.pftrace"))
+            with opened(".", root=".") as here:  # another user may guess the name
+                here.replace(target.name, self.timeline.content)
+        else:
+            target = Path(path)
+            target.write_bytes(self.timeline.content)
         return target
 
     def _whose(self) -> tuple[Hub, ProcAddress | None]:

@@ -41,7 +41,7 @@ _PATIENCE = 0.5  # seconds for which one that was interrupted is waited for
 _AS_THEY_ARE = re.compile(r'U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|BOOLEAN|VARCHAR|"NULL"')
 _NESTED = re.compile(r".*\]|(STRUCT|MAP|UNION)\(.*", re.DOTALL)
 _EXPLAIN = re.compile(
-    r"\s*EXPLAIN\b(\s+ANALYZE\b)?(\s*\((\s*(FORMAT|ANALYZE)\b[^)]*)\))?", re.IGNORECASE
+    r"\bEXPLAIN\b(\s+ANALYZE\b)?(\s*\((\s*(FORMAT|ANALYZE)\b[^)]*)\))?", re.IGNORECASE
 )
 _SINCE = re.compile(r"\(*timestamp_us ?>=? ?(\d+)\)*")
 _UNTIL = re.compile(r"\(*timestamp_us ?<=? ?(\d+)\)*")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._lazy import shown_by
-from .._words import named
+from .._words import aligned, named
 from .answer import CLOCK
 
 _SHOWN = 50  # rows of a `repr`
@@ -106,9 +106,9 @@ def as_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
         return count
     cells = [[*map(named, columns)]]
     cells += [[_cell(row[name]) for name in columns] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = [" | ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
-    return "\n".join([lines[0], "-+-".join("-" * width for width in widths), *lines[1:], count])
+    rule = ["-" * max(map(len, column)) for column in zip(*cells, strict=True)]
+    head, *lines = aligned(cells, " | ")
+    return "\n".join([head, "-+-".join(rule), *lines, count])
 
 
 def _cell(value: Any) -> str:

@@ -12,7 +12,7 @@ import sys
 import time
 from functools import partial
 
-from .._core.plane import ControlRequest, ControlService, handles, register
+from .._core.plane import ControlRequest, ControlService, handles
 from .._lazy import whole
 from .._namedtuple import NamedTuple
 
@@ -86,4 +86,4 @@ def _forget(profile: str) -> None:
     _look()
 
 
-register(_watch)
+HANDLERS = (_watch,)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 class _Interceptor(TorchDispatchMode):
+    supports_higher_order_operators = True  # to say what to do instead
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         mesh = active.get()
         if mesh is None:

@@ -14,7 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..actor import ProcMesh
-from . import call_sites, operand_checks
+from . import call_sites, devices, operand_checks
 from .engine import Engine
 from .engine_transfer import ShardSource
 from .fakes import Meta, contiguous
@@ -443,4 +443,4 @@ class _ToMesh(torch.autograd.Function):
 
 
 def _look(meta: Meta) -> TensorLook:
-    return TensorLook(meta.shape, meta.dtype, meta.device)
+    return TensorLook(meta.shape, meta.dtype, devices.of_rank(meta.device))

@@ -21,14 +21,25 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from .._core.plane import Owner, Shape, Slice, block, current_hub, notice, pickling, subscribe
 from ..actor import Future, ProcMesh, context
 from ..errors import SupervisionError
 from .errors import RemoteException, was_told
 from .executor import Executor, Ranks
-from .instructions import ALL, DEFINE, END, FORGET, FREE, MAIN, SPREAD, Instruction, Poison
+from .instructions import (
+    ALL,
+    DEFINE,
+    END,
+    FORGET,
+    FREE,
+    MAIN,
+    SPREAD,
+    Definition,
+    Instruction,
+    Poison,
+)
 from .plans import Plan
 from .workers import Workers
 
@@ -55,7 +66,7 @@ class Engine:
         self.uid = executor.uid
         self.ids = itertools.count(1)
         self.plans: dict[Any, Plan] = {}
-        self.described: dict[int, KnownTemplate] = {}
+        self.described: dict[int, Definition] = {}
         self.meshes: dict[Any, Any] = {}
         self.defined: dict[Any, int] = {}  # groups and routes that the workers know
         self.defining = threading.RLock()  # two threads may need the same ones
@@ -169,20 +180,18 @@ class Engine:
             else self.every_stream
         )
 
-    def define(self, plan: Plan, path: str, args: Any, kwargs: Any) -> None:
+    def define(self, plan: Plan, definition: Definition) -> None:
         """Give a plan its number on all workers.
 
         Raises:
             Exception: What pickling the arguments raises: here, where it harms no other
                 instruction.
         """
-        pickling.dumps((args, kwargs))
+        pickling.dumps(definition)
         with self._lock:
             plan.template = next(self._templates)
-            self.described[plan.template] = KnownTemplate(path, args, kwargs, plan.writes)
-            self._append(
-                self.every_stream, (DEFINE, plan.template, path, args, kwargs, plan.writes)
-            )
+            self.described[plan.template] = definition
+            self._append(self.every_stream, (DEFINE, plan.template, definition))
             if len(self.plans) >= _PLANS and not holders:  # what is held back may be of any age
                 self.plans.clear()
                 # a thread may just now use a plan of those; none can still use one of the time
@@ -360,15 +369,6 @@ class Engine:
     def is_usable(self) -> bool:
         """True if the engine has not exited, and its workers can still be used."""
         return self._closed is None and self.executor.is_usable
-
-
-class KnownTemplate(NamedTuple):
-    """A plan as the workers know it, under its number."""
-
-    path: str
-    args: Any
-    kwargs: Any
-    writes: tuple[int, ...]
 
 
 holders: dict[int, Any] = {}

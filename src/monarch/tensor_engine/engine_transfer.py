@@ -25,7 +25,6 @@ from .._core.plane import (
     ProcAddress,
     current_hub,
     handles,
-    register,
 )
 from .gloo import TIMEOUT
 from .in_process import PerProc
@@ -110,7 +109,7 @@ def _take(service: ControlService, request: ControlRequest, record: TakeOffer) -
     offers(service.hub).take((record.uid, record.ticket), request)
 
 
-register(_take)
+HANDLERS = (_take,)
 
 
 class ShardSource(NamedTuple):

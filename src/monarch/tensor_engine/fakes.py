@@ -20,9 +20,10 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
+    UnsupportedOperatorException,
 )
 
-from . import without_dynamo
+from . import settings, without_dynamo
 
 _lock = threading.RLock()  # fakes are not made for several threads
 _metas: weakref.WeakValueDictionary[tuple[Any, ...], Meta] = weakref.WeakValueDictionary()
@@ -55,6 +56,8 @@ class Meta:
         self.offset = offset
         self.dtype = dtype
         self.device = device
+        if device.type != "cpu":
+            settings.read_all()
 
     @property
     def geometry(self) -> tuple[tuple[int, ...], tuple[int, ...], int]:
@@ -79,7 +82,10 @@ class Meta:
 def meta_of(tensor: torch.Tensor) -> Meta:
     """Raises NotImplementedError: it is not strided."""
     if tensor.layout is not torch.strided:
-        raise NotImplementedError(f"distributed tensors are strided, this would be {tensor.layout}")
+        raise NotImplementedError(
+            f"distributed tensors are strided, this would be {tensor.layout}. Use dense ones, or a"
+            " remote function that makes and uses it"
+        )
     return interned(
         (tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device)
     )
@@ -136,6 +142,11 @@ def faking() -> Iterator[None]:
             raise ValueNotHereError(error.func) from None
         except DynamicOutputShapeException as error:
             raise ShapeNotHereError(error.func) from None
+        except UnsupportedOperatorException as error:
+            raise NotImplementedError(
+                f"{error.func}: what it makes can't be known here, as torch has no form of it for"
+                " fake tensors. Call it in a remote function"
+            ) from None
         finally:
             _faking.on = False
 

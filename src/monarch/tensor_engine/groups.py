@@ -169,9 +169,11 @@ class RankGroup:
             )
         if self._gpu is None:
             store = dist.PrefixStore("gpu", self._store)
-            self._gpu = dist.ProcessGroupNCCL(
-                store, self.index, self.size, dist.ProcessGroupNCCL.Options()
+            options = dist.ProcessGroupNCCL.Options()
+            options._timeout = (
+                TIMEOUT  # else ten minutes, after which its watchdog ends the process
             )
+            self._gpu = dist.ProcessGroupNCCL(store, self.index, self.size, options)
         return self._gpu
 
     def break_off(self, error: Exception) -> None:
@@ -182,6 +184,8 @@ class RankGroup:
         """
         if "gloo/transport" in str(error):  # gloo has one type for all errors
             self._connections.shut_down()
+            if self._gpu is not None:  # else the GPU waits for the lost one, and we for the GPU
+                self._gpu.abort()
 
     def leave(self, key: str, poison: Poison) -> None:
         """Leave word of a failure for the others."""

@@ -10,7 +10,7 @@ first        the rest                                  means
 ===========  ========================================  ==============================================================
 >= 0         site, inputs, outputs, numbers            run that template
 FREE         ids                                       forget these values
-DEFINE       template, function, args, kwargs, writes  define a template
+DEFINE       template, `Definition`                    define a template
 FORGET       template                                  forget all templates with smaller numbers
 PROGRAM      number, `Program` or None                 define a program, or forget it
 END          stream                                    end a stream, when it has done what came before
@@ -74,6 +74,35 @@ class Number(NamedTuple):
     """
 
     position: int
+
+
+class Layout(NamedTuple):
+    """The place of each element of a tensor in its memory, as the program takes it to be."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: Any
+
+
+class Definition(NamedTuple):
+    """An operation with `Input` and `Number` in the places of what differs from call to call.
+
+    Attributes:
+        path: Its name, by which ranks find it.
+        args: Its arguments.
+        kwargs: Those by name.
+        writes: Positions of inputs that it writes to.
+        settings: Flags of torch as they were when it was issued: see `settings`.
+        layouts: Of each leaf of the result; None for what is not new memory.
+    """
+
+    path: str
+    args: Any
+    kwargs: Any
+    writes: tuple[int, ...]
+    settings: tuple[tuple[str, Any], ...] = ()
+    layouts: tuple[Layout | None, ...] = ()
 
 
 class Expected(NamedTuple):

@@ -69,8 +69,9 @@ class OpaqueModule(OpaqueObject):
 
         Args:
             *args: Its arguments.
-            propagator: A rule for what comes out, as for `remote`: gets the arguments. Without it,
-                the first call with arguments of a kind waits for the ranks to tell.
+            propagator: A rule for what comes out, as for `remote`: gets this handle, then the
+                arguments. Without it, the first call with arguments of a kind waits for the ranks
+                to tell.
             **kwargs: As `args`.
 
         Returns:
@@ -88,7 +89,8 @@ class OpaqueModule(OpaqueObject):
         else:
             rule = propagator
             forward = Remote(
-                _FORWARD, lambda ref, args, kwargs, wanted: (OpaqueRef(None), rule(*args, **kwargs))
+                _FORWARD,
+                lambda ref, args, kwargs, wanted: (OpaqueRef(None), rule(self, *args, **kwargs)),
             )
         made = _Made()
         tensors = _Node.apply(

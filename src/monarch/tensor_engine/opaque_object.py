@@ -53,7 +53,7 @@ class OpaqueObject:
 
         Args:
             name: Of the method.
-            propagate: As for `remote`; a rule gets the arguments, without the object.
+            propagate: As for `remote`; a rule gets this handle, then the arguments.
             *args: Arguments.
             **kwargs: As `args`.
 
@@ -64,8 +64,10 @@ class OpaqueObject:
             TypeError: The tensors do not belong together.
         """
         if callable(propagate):
-            rule: Any = functools.partial(_without_object, propagate)
-            call: Remote[..., Any] = Remote(_CALL, rule)
+            rule = propagate
+            call: Remote[..., Any] = Remote(
+                _CALL, lambda ref, name, args, kwargs: rule(self, *args, **kwargs)
+            )
             return call(self._object, name, args, kwargs)
         if (name, propagate) not in self._without_rule:
             self._without_rule[name, propagate] = Remote(_CALL, propagate)
@@ -85,9 +87,7 @@ class OpaqueObject:
         return call_on_shard_and_fetch(remote(_CALL), self._object, name, args, kwargs, shard=shard)
 
 
-def opaque_method(
-    rule: Callable[Concatenate[O, P], R],
-) -> Callable[Concatenate[O, P], R]:
+def opaque_method(rule: Callable[Concatenate[O, P], R]) -> Callable[Concatenate[O, P], R]:
     """Mark a method of an `OpaqueObject`'s subclass as one of the objects on the ranks.
 
     Its body is its rule: it gets fake tensors, and returns such as the method of the same name on
@@ -102,7 +102,7 @@ def opaque_method(
 
     @functools.wraps(rule)
     def method(self: O, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        result: R = self.call_method(rule.__name__, functools.partial(rule, self), *args, **kwargs)
+        result: R = self.call_method(rule.__name__, rule, *args, **kwargs)
         return result
 
     return method
@@ -113,16 +113,6 @@ _CALL = f"{__name__}._call"
 
 def _call(ref: OpaqueRef, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return getattr(ref.value, name)(*args, **kwargs)
-
-
-def _without_object(
-    rule: Callable[..., Any],
-    ref: OpaqueRef,
-    name: str,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
-    return rule(*args, **kwargs)
 
 
 @remote(propagate=lambda constructor, args, kwargs: OpaqueRef(None))

@@ -197,7 +197,7 @@ REDUCERS: dict[type, Reducer] = {
     torch.UntypedStorage: _reduce_untyped_storage,
     torch.TypedStorage: _reduce_typed_storage,
 }
-"""For `register_reducers`: exactly these types.
+"""At the point `reducers`: exactly these types.
 
 Subclasses go torch's own way, and their storages come by here.
 """

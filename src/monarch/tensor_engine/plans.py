@@ -14,15 +14,20 @@ from typing import Any
 
 import torch
 from torch._library.custom_ops import OPDEFS
+from torch._ops import HigherOrderOperator
 
-from . import fakes
+from . import devices, fakes
 from .fakes import Meta
-from .instructions import Input, Number, leaves
+from .instructions import Input, Layout, Number, leaves
 
 NUMBERS = frozenset((int, float, complex))
 """The types of numbers of which the type alone may matter."""
 # numbers are only filled in
 _VALUE_ONLY = ("aten::scalar_tensor", "aten::full", "aten::full_like", "aten::new_full")
+_INSTEAD = {
+    "cond": ", as only ranks know the condition; torch.where(condition, a, b) can",
+    "flex_attention": "; torch.nn.functional.scaled_dot_product_attention(attn_mask=...) can",
+}
 _SHAPING = ("aten::arange", "aten::range")  # numbers are shapes, even where there is an ``out=``
 _UNSPECIFIED = ("aten::empty", "aten::new_empty")  # what their results hold nobody knows
 
@@ -47,6 +52,12 @@ class Operator:
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
+        if isinstance(func, HigherOrderOperator):
+            raise NotImplementedError(
+                f"{func.name()}: what torch does by tracing functions can't be done on distributed"
+                f" tensors{_INSTEAD.get(func.name(), '')}. Call it in a remote function:"
+                " @remote(propagate=...)"
+            )
         schema = func._schema
         self.func = func  # keeps it, so that no other gets its id
         self.name = schema.name
@@ -187,6 +198,18 @@ class Plan:
         )
         self.template = -1
 
+    @property
+    def layouts(self) -> tuple[Layout | None, ...]:
+        """How the ranks lay out each leaf of the result; None for what is not new memory."""
+        return tuple(
+            [
+                Layout(*leaf.geometry, leaf.meta.dtype)
+                if isinstance(leaf, Output) and leaf.shares is None
+                else None
+                for leaf in leaves(self.result)
+            ]
+        )
+
     def ids(self, new: Sequence[int]) -> Any:
         """The outputs of an instruction.
 
@@ -219,7 +242,10 @@ def make_plan(
         inputs = [meta.fake() for meta in metas]
         fake_args, fake_kwargs = place((args, kwargs), inputs.__getitem__)
         try:
-            result = operator.func(*fake_args, **fake_kwargs)
+            if operator.name == "aten::_pin_memory":  # fakes have no form of it
+                result: Any = fakes.meta_of(fake_args[0]).fake()
+            else:
+                result = operator.func(*fake_args, **fake_kwargs)
         except RuntimeError as error:
             # a dozen lines of torch that lead to a shape say nothing about it
             raise error.with_traceback(None) from None
@@ -301,6 +327,8 @@ def template_arguments(
     def given(key: Any, arg: Any) -> Any:
         if isinstance(arg, torch.Generator):
             return Number(-1)  # comes after the numbers
+        if isinstance(arg, torch.device):
+            return devices.of_rank(arg)
         if key in free:
             return number(arg)
         return list(map(number, arg)) if key in free_lists and type(arg) is list else arg

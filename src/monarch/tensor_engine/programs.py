@@ -25,7 +25,7 @@ from .instructions import (
     first_poison,
     leaves,
     uses,
-)
+)  # fmt: skip
 from .stream_state import StreamState
 from .templates import EXACT, Template, call_text
 from .worker_collectives import JOINT
@@ -45,6 +45,15 @@ class Compiled:
 
     def __init__(self, program: Program, templates: Mapping[int, Template]) -> None:
         self._program = program
+        numbers = {each[0] for each in program.instructions if each[0] >= 0}
+        self._templates = {number: templates[number] for number in numbers}
+        self.compile(templates)
+
+    def compile(self, latest: Mapping[int, Template]) -> None:
+        """Make its function, of what the templates are now; some may be forgotten but here."""
+        program, templates = self._program, self._templates
+        templates.update({number: latest.get(number, each) for number, each in templates.items()})
+        self._unseen = not all(template.seen for template in templates.values())
         self._names = [
             templates[each[0]].path if each[0] >= 0 else "" for each in program.instructions
         ]
@@ -71,6 +80,8 @@ class Compiled:
         if poison is None:
             try:
                 slots.update(zip(results, self._function(runner, given), strict=True))
+                if self._unseen:
+                    self.compile({})
                 return
             except Exception as error:
                 index = self._index_of(error)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar, overload
 import torch
 from torch.utils import _pytree as pytree
 
-from . import call_sites, operand_checks
+from . import call_sites, operand_checks, settings
 from .activation import active_mesh
 from .engine import Ranks, holder
 from .fakes import Meta
@@ -328,7 +328,7 @@ class Recorded:
             active_mesh(),
             active.get().number,
             torch.is_grad_enabled(),
-            torch.get_default_dtype(),
+            settings.current(),
             *(
                 (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
                 for device in ("cpu", "cuda")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .._core.plane import Dumped, Loan, OnlyLentError, ProcAddress, pickling, register_lender
+from .._core.plane import Dumped, Loan, OnlyLentError, ProcAddress, extension, pickling
 from . import call_sites, loans, local, operand_checks
 from .engine import holder
 from .instructions import MOVE
@@ -82,7 +82,7 @@ def lend_found(
     )
 
 
-register_lender(lend_found)
+extension.lend.fill(lend_found)
 
 
 def lend(

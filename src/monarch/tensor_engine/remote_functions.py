@@ -7,6 +7,7 @@ arguments of its kind waits for the ranks to tell what came out, and later ones 
 
 from __future__ import annotations
 
+import functools
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +17,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .._core.plane import Shape, Slice, pickling
-from ..actor import Future, ValueMesh
+from ..actor import Future, Port, ValueMesh
 from . import call_sites, operand_checks
 from .activation import active_mesh, get_active_mesh
 from .call_arguments import Arguments, pack
@@ -146,6 +147,27 @@ class Remote(Generic[P, R]):
         mesh.engine.submit(
             mesh.lane, (CALL, call_sites.here(), call), arguments.changing, arguments.weight
         )
+
+    def send(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], port: Port[R] | None, selection: str
+    ) -> None:
+        """Run it on the active mesh; each result, or error, goes to a port: `monarch.actor.send`.
+
+        Args:
+            args: Arguments of the function.
+            kwargs: The same by name.
+            port: Where the results go, with the rank in the active mesh; None wants none.
+            selection: ``"all"``, or ``"choose"`` for one rank.
+        """
+        mesh = get_active_mesh()
+        ranks = mesh.group.ranks
+        if port is None and selection == "all":
+            self.broadcast(*args, **kwargs)
+            return
+        for place in range(len(ranks)) if selection == "all" else [random.randrange(len(ranks))]:
+            answer = self._on_one(mesh, ranks[place], args, kwargs)
+            if port is not None:
+                answer.add_done_callback(functools.partial(_pass_on, port._of_rank(place)))
 
     def on_shard(self, mesh: RankMesh, rank: int, args: Any, kwargs: Any) -> Future[R]:
         """Run it on one rank; a future of what it returned.
@@ -329,6 +351,13 @@ def call_on_shard_and_fetch(
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     mesh = tensors[0].mesh if tensors else get_active_mesh()
     return found.on_shard(mesh, rank_at(mesh, shard or {}), args, kwargs)
+
+
+def _pass_on(port: Port[Any], answer: Future[Any]) -> None:
+    try:
+        port.send(answer.get())
+    except Exception as error:
+        port.exception(error)
 
 
 # how functions are found on workers

@@ -21,6 +21,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .._core.plane import current_hub, pickling
+from . import devices
 from .functions import find, name_of
 from .instructions import (
     CALL,
@@ -41,7 +42,7 @@ from .instructions import (
     Told,
     first_poison,
     leaves,
-)
+)  # fmt: skip
 from .programs import Compiled
 from .stream_state import Shared, StreamState, as_kept, storage_of
 from .worker_collectives import MOVERS
@@ -88,13 +89,11 @@ class Runner(StreamState):
         if self._inbox is not None:
             self._inbox.put(None)
 
-    def _serve(
-        self,
-        inbox: Any,
-        failed: Callable[[BaseException], object],
-    ) -> None:
+    def _serve(self, inbox: Any, failed: Callable[[BaseException], object]) -> None:
         _here.runner = self
         if self._stream != MAIN and torch.cuda.is_available():
+            torch.cuda.init()
+            devices.enter()
             torch.cuda.set_stream(torch.cuda.Stream())
         try:
             while (work := inbox.get()) is not None:
@@ -130,6 +129,7 @@ class Runner(StreamState):
                 self.give_up(inputs, outputs, templates[what].writes, poison)
 
     def control(self, instruction: Instruction) -> None:
+        devices.enter()
         what = instruction[0]
         if what == FREE:
             for ref in instruction[1]:
@@ -151,13 +151,13 @@ class Runner(StreamState):
             MOVERS[name](self, site, *args)
         elif what == REPLAY:
             _, _, number, formals, results = instruction
-            self.shared.programs[number](self, formals, results)
+            self.shared.programs[number].run(self, formals, results)
         elif what == PROGRAM:
             _, number, program = instruction
             if program is None:
                 self.shared.programs.pop(number, None)
             else:
-                self.shared.programs[number] = Compiled(program, self.shared.templates).run
+                self.shared.programs[number] = Compiled(program, self.shared.templates)
         elif what == DEFINE:
             self.shared.define(*instruction[1:])
         elif what == FORGET:

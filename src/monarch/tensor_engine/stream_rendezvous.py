@@ -27,8 +27,9 @@ class Rendezvous:
         """Leave a value as it is after all that this stream has done."""
         done = None
         if isinstance(value, torch.Tensor) and value.is_cuda:
-            done = torch.cuda.Event()
-            done.record()
+            with torch.cuda.device(value.device):  # events are of one device
+                done = torch.cuda.Event()
+            done.record(torch.cuda.current_stream(value.device))
         with self._changed:
             self._given.setdefault(ticket, deque()).append((value, done))
             self._changed.notify_all()
@@ -48,7 +49,9 @@ class Rendezvous:
             if not waiting:
                 del self._given[ticket]
         if done is not None:
-            done.wait()  # the stream of the device, not this thread
+            stream = torch.cuda.current_stream(value.device)
+            done.wait(stream)  # the stream of the device, not this thread
+            value.record_stream(stream)  # memory that the other one frees is not its own yet
         return value
 
     def close(self) -> None:

@@ -16,16 +16,13 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from .._core.plane import current_hub
 from .functions import find
 from .groups import Communication, Known
-from .instructions import MAIN, Expected, Instruction, Poison
+from .instructions import MAIN, Definition, Expected, Instruction, Poison
+from .settings import scope
 from .stream_rendezvous import Rendezvous
 from .templates import Template
-
-Replay = Callable[["StreamState", Sequence[int], Sequence[int]], None]
-"""Runs a recorded program on a stream: on the values with some ids, leaving its results under
-others.
-"""
 
 
 class Shared:
@@ -44,24 +41,35 @@ class Shared:
 
     def __init__(self, rank: int, uid: str, is_ending: Callable[[], bool] = lambda: False) -> None:
         self.is_ending = is_ending
+        self._in_process = current_hub().in_process
+        self._side_by_side = False
         self.rank = rank
         self.uid = uid
         self.templates: dict[int, Template] = {}
-        self.programs: dict[int, Replay] = {}
+        self.programs: dict[int, Any] = {}
         self.known = Known()
         self.rendezvous = Rendezvous()
         self.unreported: Poison | None = None
         self.failures = itertools.count(1)
 
-    def define(
-        self, number: int, path: str, args: Any, kwargs: Any, writes: tuple[int, ...]
-    ) -> None:
+    def define(self, number: int, definition: Definition) -> None:
+        path = definition.path
         try:
             function = find(path)
         except Exception:
             function = _later(path)  # it may be registered until it is used
         function = getattr(function, "_op", function)  # of an operator: what its `__call__` calls
-        self.templates[number] = Template(path, function, args, kwargs, writes)
+        if definition.settings or self._side_by_side or self._in_process:
+            function = scope.around(function, definition.settings, self._in_process)
+        self.templates[number] = Template(definition, function)
+
+    def spread(self) -> None:
+        """From now on operations run side by side: none may meet the settings of another."""
+        self._side_by_side = True
+        for number, template in list(self.templates.items()):
+            self.define(number, template.definition)
+        for program in self.programs.values():
+            program.compile(self.templates)
 
     def forget(self, template: int) -> None:
         for number in [number for number in list(self.templates) if number < template]:

@@ -5,10 +5,13 @@ That runs fastest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
-from .instructions import Input, Number
+import torch
+
+from . import devices
+from .instructions import Definition, Input, Layout, Number, leaves
 
 EXACT = (int, bool, type(None))
 """Types of constants that are written into the text as they are."""
@@ -28,23 +31,44 @@ class Template:
 
     Attributes:
         path: How the function is called.
+        function: What is called.
         writes: Positions of inputs that it writes to.
+        definition: As the controller has sent it.
+        seen: Whether it has run, so that how it lays out its results is known.
         call: The function of the inputs and the numbers.
     """
 
-    def __init__(
-        self,
-        path: str,
-        function: Any,
-        args: Sequence[Any],
-        kwargs: dict[str, Any],
-        writes: tuple[int, ...],
-    ) -> None:
-        self.path = path
-        self.function = function
-        self.args = args
-        self.kwargs = kwargs
-        self.writes = writes
+    call: Callable[[list[Any], tuple[Any, ...]], Any]
+
+    def __init__(self, definition: Definition, function: Any) -> None:
+        self.definition = definition
+        self.path, self.args, self.kwargs, self.writes, _, self._layouts = definition
+        given = (*self.args, *self.kwargs.values())
+        if any(isinstance(arg, torch.device) and arg.type != "cpu" for arg in given):
+            function = devices.around(function)
+        self._operation = function
+        self.seen = not any(self._layouts)
+        self.function = function if self.seen else self._run_in_line
+        self._compile()
+
+    def _run_in_line(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it, and lay out its results as the program takes them to be.
+
+        Whether they are so already depends on nothing that differs between its calls.
+        """
+        result = self._operation(*args, **kwargs)
+        found = leaves(result)
+        made = [
+            leaf if layout is None else in_line(leaf, layout, is_first=not index)
+            for index, (leaf, layout) in enumerate(zip(found, self._layouts, strict=True))
+        ]
+        if not self.seen and all(new is old for new, old in zip(made, found, strict=True)):
+            self.function = self._operation
+            self._compile()
+        self.seen = True
+        return made if type(result) in (list, tuple) else made[0]
+
+    def _compile(self) -> None:
         constants: list[Any] = []
 
         def constant(value: Any) -> str:
@@ -58,9 +82,34 @@ class Template:
             lambda position: f"n[{position}]",
             constant,
         )
-        self.call: Callable[[list[Any], tuple[Any, ...]], Any] = eval(
-            f"lambda v, n: {text}", {"f": function, "c": constants}
+        self.call = eval(f"lambda v, n: {text}", {"f": self.function, "c": constants})
+
+
+def in_line(value: torch.Tensor, layout: Layout, is_first: bool) -> torch.Tensor:
+    """The same numbers, as the program takes them to be laid out.
+
+    Args:
+        value: One of the results of an operation.
+        layout: Of that one.
+        is_first: Whether it is the first. What comes beside it, statistics and room for the
+            backward pass, may be as the kernel likes: it goes nowhere but into the kernel's mate.
+
+    Raises:
+        RuntimeError: They are of another shape or type.
+    """
+    shape, stride, offset, dtype = layout
+    if tuple(value.shape) != shape or value.dtype != dtype:
+        if not is_first:
+            return value
+        raise RuntimeError(
+            f"the result is {value.dtype} of shape {tuple(value.shape)} on this rank, and {dtype} of"
+            f" {shape} for the program, which knows it from fakes: call it in a remote function"
         )
+    if value.stride() == stride and value.storage_offset() == offset:
+        return value
+    reach = offset + 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
+    memory = torch.empty(max(reach, 0), dtype=dtype, device=value.device)
+    return memory.as_strided(shape, stride, offset).copy_(value)
 
 
 def call_text(

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import torch
 from torch.autograd.grad_mode import set_multithreading_enabled
+from torch.utils import _pytree as pytree
 
-from . import call_sites, fakes, generators, operand_checks, references
+from . import call_sites, fakes, generators, operand_checks, references, settings
 from .engine import holder, holders
 from .fakes import Meta
-from .instructions import CONSTANT, SMALL
+from .instructions import CONSTANT, SMALL, Definition
 from .plans import NUMBERS, Operator, Output, Plan, Same, make_plan, operator, template_arguments
 from .streams import active
 from .tensor_base import Storage, TensorBase, Value
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from .engine import Ranks
     from .rank_mesh import RankMesh
 
-_get_default_dtype = torch.get_default_dtype
+_current_settings = settings.current
 _AS_STRIDED = torch.ops.aten.as_strided.default
 _LOCAL_SCALAR = torch.ops.aten._local_scalar_dense.default
 _LIFTS = ("aten::lift_fresh", "aten::lift_fresh_copy", "aten::lift")
@@ -41,7 +42,7 @@ _REINTERPRETS = frozenset((
 # what printing, numpy, reading values and unpickling do
 _PASSED_ON = (  # whole ones, too, as they come in inference mode
     "aten::_local_scalar_dense", "aten::detach", "aten::is_nonzero", "aten::item",
-    "aten::resolve_conj", "aten::resolve_neg", "aten::set_",
+    "aten::resolve_conj", "aten::resolve_neg", "aten::set_", "prim::device", "prim::layout",
 )  # fmt: skip
 
 
@@ -206,7 +207,7 @@ def dispatch(
         # a view has the version of what it is a view of; inference tensors have none
         with torch.inference_mode(False):
             return dispatch(func, args, kwargs, active_mesh)
-    key: list[Any] = [op, _get_default_dtype()]
+    key: list[Any] = [op, _current_settings()]
     values: list[Value] = []
     numbers: list[Any] = []
     strangers = 0
@@ -413,7 +414,8 @@ def _new_plan(engine: Any, op: Operator, args: Any, kwargs: Any, values: list[Va
     plan = make_plan(op, args, kwargs, [value.meta for value in values], _place)
     if not plan.constant:
         template = template_arguments(op, args, kwargs, _place, bool(values))
-        engine.define(plan, op.path, *template)
+        now = settings.current()
+        engine.define(plan, Definition(op.path, *template, plan.writes, now, plan.layouts))
     return plan
 
 
@@ -424,7 +426,9 @@ def _local(op: Operator, func: Any, args: Any, kwargs: Any, active_mesh: RankMes
     """An operation on local tensors alone, which is a mistake, but for a few."""
     if active_mesh is not None and op.name in _LIFTS:
         return _constant(active_mesh, args[0])
-    if op.name in _PASSED_ON:
+    if op.name in _PASSED_ON or any(
+        isinstance(leaf, fakes.FakeTensor) for leaf in pytree.tree_leaves((args, kwargs))
+    ):  # fakes are the program's own: torch.export traces with them
         return func(*args, **kwargs)
     raise operand_checks.error(op.path, args, kwargs)
 

@@ -18,7 +18,7 @@ import torch
 
 from .._core.plane import current_hub
 from ..actor import Actor, Port, SupervisionError, context, endpoint
-from . import engine_transfer, loans, torch_groups
+from . import devices, engine_transfer, loans, torch_groups
 from .groups import Meeting
 from .in_process import PerProc
 from .instructions import ALL, END, FORGET, MAIN, MOVE, SPREAD, Instruction, Poison
@@ -145,6 +145,7 @@ class Worker(Actor):
         for instruction in batch:
             if instruction[0] == SPREAD:
                 self._spread = True
+                self._shared.spread()
                 self._main.start_thread(self._failed)
             elif instruction[0] == END:
                 self._end(instruction[1])
@@ -213,12 +214,4 @@ def _set_environment(rank: int, ranks: int, local_rank: int, local_ranks: int) -
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local_ranks))
-    if torch.cuda.is_initialized() or not torch.cuda.is_available():
-        return
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    devices = (
-        visible.split(",")
-        if visible
-        else [str(index) for index in range(torch.cuda.device_count())]
-    )
-    os.environ["CUDA_VISIBLE_DEVICES"] = devices[local_rank % len(devices)]
+    devices.place(local_rank, local_ranks)

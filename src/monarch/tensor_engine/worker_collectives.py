@@ -224,11 +224,16 @@ def transfer(
         groups = {
             low + high - rank: worker.communication.of(meeting, (low, high)) for low, high in pairs
         }
-        sent = [_send(groups[peer], given, look) for peer in routes.get(rank, ()) if peer != rank]
         result: Any = None
+        # on a GPU both of a pair that swaps would wait in their sends
+        receives_first = look.device.type != "cpu" and origin in routes.get(rank, ())
+        receives_first = receives_first and origin is not None and origin < rank
+        if receives_first:
+            result = _receive(groups[origin], look)
+        sent = [_send(groups[peer], given, look) for peer in routes.get(rank, ()) if peer != rank]
         if origin == rank:
             result = given.clone() if isinstance(given, torch.Tensor) else given
-        elif origin is not None:
+        elif origin is not None and not receives_first:
             result = _receive(groups[origin], look)
         for works in sent:
             for work, _ in works:
@@ -373,23 +378,9 @@ def lend(
 
 
 _ALL = (
-    *(
-        define_groups,
-        define_routes,
-        drop,
-        lend,
-        make_groups,
-        note_end,
-        per_rank,
-        random_state,
-        receive,
-        reduce,
-        seed,
-        send,
-        set_random_state,
-    ),
-    *(transfer, *worker_borrows.FUNCTIONS),
-)
+    define_groups, define_routes, drop, lend, make_groups, note_end, per_rank, random_state, receive,
+    reduce, seed, send, set_random_state, transfer, *worker_borrows.FUNCTIONS,
+)  # fmt: skip
 MOVERS: dict[str, Callable[..., None]] = {
     function.__name__: function for function in _ALL
 } | engine_transfer.FUNCTIONS

@@ -26,7 +26,7 @@ from .._core.plane import (
     pickling,
     random_uid,
     supervision_error,
-)
+)  # fmt: skip
 from ..actor import Extent, Future, ProcMesh, context
 from .executor import Ranks, Segment
 from .instructions import Instruction

@@ -5,6 +5,7 @@ They use the clock of the GPU's work where there is a GPU, else the wall clock.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
+
+logger = logging.getLogger("monarch.timer")
 
 _DEFAULT = "default"
 
@@ -127,15 +130,15 @@ class ExecutionTimer:
 
     @classmethod
     def get_latest_measurement(cls, name: str = _DEFAULT) -> float:
-        """Return the last measurement, in milliseconds.
+        """Return the last measurement, in milliseconds; 0.0, with a warning, if there is none.
 
         Args:
             name: Of the stopwatch.
-
-        Raises:
-            KeyError: There is none.
         """
-        return cls._of(name)[-1].read()
+        if clocks := cls._measured.get(name):
+            return clocks[-1].read()
+        logger.warning("the timer %r has measured nothing; it is 0.0", name)
+        return 0.0
 
     @classmethod
     def summary(cls) -> dict[str, dict[str, float]]:

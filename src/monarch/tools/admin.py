@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from ..admin.door import PROGRAM_ENDED, Door
+from ..admin.door import Door
 from ..admin.keys import ACT, VIEW
+from ..admin.processes import PROGRAM_ENDED
 from ..control import GetAdmin
 from ..programs import PATIENCE, Connection
 from .found import PROGRAM, reach

@@ -11,6 +11,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
 import typer
 
@@ -66,6 +67,7 @@ def commands(first: str | None = None) -> typer.Typer:
         name="monarch",
         help="Actors on meshes of processes: workers, jobs, secrets.",
         no_args_is_help=True,
+        epilog=_quick_start(),
         pretty_exceptions_enable=False,
     )
     listed = [
@@ -77,6 +79,12 @@ def commands(first: str | None = None) -> typer.Typer:
             command.rich_help_panel = panel
         app.add_typer(found, rich_help_panel=panel)
     return app
+
+
+def _quick_start() -> str:
+    """The end of the help, with its lines as they are."""
+    text = Path(__file__).with_name("quick_start.txt").read_text()
+    return "\n\n".join(f"\b\n{part}" for part in text.split("\n\n"))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -4,6 +4,8 @@ A server is a job of `monarch.job`, saved below `MONARCH_HOME` by scheduler and 
 it, and so its host meshes. An application of torchx says which hosts; any object with the same
 attributes will do, so torchx need not be installed.
 
+The functions of `on_job` are here as well: the command line's, on the job of the active context.
+
 What ends the waits: `server_ready` looks again until the hosts are there or the job has ended; what
 the jobs do ends by their own limits.
 """
@@ -19,14 +21,22 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
+from .._lazy import lazy_names
 from ..errors import JobError
 from ..job import JobTrait, ProcessJob, SlurmJob, job_load
 from ..job import bounce as anew
+from ..job import load_current_job as load_current_job
 from ..job.contract import WorkersJob
 from ..job.kubernetes import ImageSpec, KubernetesJob
 from .config import NOT_SET, Config
 from .mesh_spec import AppState, MeshSpec, ServerSpec, mesh_spec_from_metadata
 from .utils import MONARCH_HOME
+
+# the words of the command line need typer, which the rest does without
+_ON_JOB = (
+    "apply_job context_create context_ls context_rm context_use debug exec_on_job shell_on_job"
+)
+__getattr__, __dir__ = lazy_names(__name__, {".on_job": _ON_JOB.split()})
 
 _HANDLE = re.compile(r"(?P<scheduler>\w+)://(?P<session>[^/]*)/(?P<name>\w[\w.-]*)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

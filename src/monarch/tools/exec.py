@@ -81,7 +81,7 @@ def run(
     if as_json:
         configure(log_format="json")
     described = applied(None)
-    telemetry.look_on()
+    telemetry.look_on(mounts=True)
     meshes = described.state()._hosts
     found = list(meshes.values()) if everywhere else [pick(meshes, mesh)]
     rank = 0 if not everywhere and mesh is None and point is None else None

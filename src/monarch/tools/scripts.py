@@ -5,6 +5,7 @@ Unchanged scripts of `torchrun`, on this machine or on the hosts of a job.
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 import json
 import os
@@ -112,8 +113,11 @@ def _check(options: Options, command: str) -> None:
         print(f"monarch {command}: {option} has no effect: {why}", file=sys.stderr)
     if not options.no_python and not options.module and not os.path.exists(options.script):
         raise FileNotFoundError(f"there is no script {options.script!r} in {os.getcwd()}")
-    if options.module and importlib.util.find_spec(options.script.partition(".")[0]) is None:
-        raise ModuleNotFoundError(f"there is no module {options.script!r}")
+    package = options.script.partition(".")[0]
+    # ranks look in this folder first; this program may not
+    here = importlib.machinery.PathFinder.find_spec(package, [os.getcwd()])
+    if options.module and here is None and importlib.util.find_spec(package) is None:
+        raise ModuleNotFoundError(f"there is no module {options.script!r} in {os.getcwd()}")
 
 
 def _launch(

@@ -39,7 +39,7 @@ def shell(
     variables = dict(pair(each, "-e", "NAME=VALUE") for each in env or [])
     place = numbers(point, "--point")
     described = applied(None)
-    telemetry.look_on()
+    telemetry.look_on(mounts=True)
     hosts = pick(described.state()._hosts, mesh)
     number, _ = places_of(hosts.sizes, None, place)[0]
     host = hosts.flatten("rank").slice(rank=number) if hosts.sizes else hosts

@@ -15,7 +15,7 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from .._core.plane import ControlRequest, ControlService, handles, register
+from .._core.plane import ControlRequest, ControlService, handles
 from .._lazy import whole
 from .._namedtuple import NamedTuple
 
@@ -67,4 +67,4 @@ def _get_pace(service: ControlService, request: ControlRequest, record: GetPace)
     request.answer(found)
 
 
-register(_get_pace)
+HANDLERS = (_get_pace,)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..calls.message import SETTLE, UPDATE_CLASS
+from ..extension import take_class
 from ..shape import MeshTrait
 
 if TYPE_CHECKING:
@@ -73,12 +73,8 @@ for _name, _value in vars(MeshTrait).items():
         setattr(Actor, _name, _OfMesh(_value))
 
 
-def _update_class(actor: Any, *args: Any) -> Any:
-    return importlib.import_module("monarch.sync.update").take_class(actor, *args)
-
-
 OWN_METHODS: dict[str, Callable[..., Any]] = {
     SETTLE.decode(): lambda actor: None,
-    UPDATE_CLASS.decode(): _update_class,
+    UPDATE_CLASS.decode(): take_class,
 }
 """Of every actor, beside its endpoints. They are in no count and no trace."""

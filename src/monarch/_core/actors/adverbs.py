@@ -16,13 +16,14 @@ from ..calls.exception_pickle import can_be_sent
 from ..calls.future import Future
 from ..calls.message import encode_meta
 from ..calls.remote_error import supervision_error
+from ..extension import lend, repeat, rref
 from ..shape import ValueMesh
-from ..wire import pickling, reducers
+from ..wire import pickling
 from ..wire.frame import EXPLICIT
 from ..wire.reducers import Dumped, Loan
 from .answers import Answers
 from .context import context
-from .endpoint import ArgumentCheck, EndpointDefinition
+from .endpoint import ADVERBS, ArgumentCheck, EndpointDefinition
 from .request import Gather, StreamCall, UnaryCall
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class CallOptions(NamedTuple):
 
 
 _DEFAULT = CallOptions()
+_OTHERS = ("name", "options", "send")  # of an endpoint, and no adverbs
 
 
 class Endpoint(Generic[P, R]):
@@ -232,7 +234,7 @@ class Endpoint(Generic[P, R]):
             TypeError: The arguments do not fit the endpoint's signature.
         """
         self._check(args, kwargs)
-        return _rref(self, args, kwargs)
+        return rref(self, args, kwargs)
 
     def options(self, **options: Any) -> Endpoint[P, R]:
         """Return the same endpoint, to be called in another way.
@@ -264,7 +266,7 @@ class Endpoint(Generic[P, R]):
                 f"the option wait_for_all of {self.name} is a bool, got {chosen.wait_for_all!r}"
             )
         repeats = "timeout" in options or "retries" in options
-        kind = _kind_for(self.name, chosen) if repeats else type(self)
+        kind = repeat(self.name, chosen) if repeats else type(self)
         return kind(self._target, self._name, self._definition, chosen)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -285,7 +287,7 @@ class Endpoint(Generic[P, R]):
     def send(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], port: Port[Any] | None, selection: str
     ) -> None:
-        """Send a message to all ranks, or to one; see `monarch.actor.send`.
+        """Send a message to all ranks, or to one; see `send`.
 
         Args:
             args: Arguments of the endpoint.
@@ -304,11 +306,12 @@ class Endpoint(Generic[P, R]):
         self, args: tuple[Any, ...], kwargs: dict[str, Any], ranks: Sequence[int] | None = None
     ) -> Dumped | Loan:
         """Pickle arguments for some ranks, or for all."""
-        if reducers.lender is None:
+        if lend.guest is None:
             return self._dump(args, kwargs)
         target = self._target
         procs = target.procs if ranks is None else [target.procs[rank] for rank in ranks]
-        return reducers.lender(lambda: self._dump(args, kwargs), procs, target.uid)
+        lent: Dumped | Loan = lend.guest(lambda: self._dump(args, kwargs), procs, target.uid)
+        return lent
 
     def _dump(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Dumped:
         try:
@@ -337,29 +340,22 @@ class Endpoint(Generic[P, R]):
         return type(self), (self._target, self._name, self._definition, self._options)
 
 
-def _kind_for(name: str, options: CallOptions) -> type[Endpoint[Any, Any]]:
-    # replaced by the public face: few programs repeat calls, and every one would pay for it
-    raise NotImplementedError
-
-
-def _rref(endpoint: Endpoint[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    # replaced by the public face: tensors are a layer above, and need torch
-    raise NotImplementedError
+ADVERBS.update(name for name in vars(Endpoint) if name[0] != "_" and name not in _OTHERS)
 
 
 def send(
-    endpoint: Endpoint[Any, Any],
+    endpoint: Any,
     args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    kwargs: dict[str, Any] | None = None,
     port: Port[Any] | None = None,
     selection: str = "all",
 ) -> None:
     """Call an endpoint and let each result, or exception, go to a port.
 
     Args:
-        endpoint: ``mesh.method``.
+        endpoint: ``mesh.method``, or a remote function, which runs on the active mesh.
         args: Positional arguments, a tuple.
-        kwargs: Keyword arguments.
+        kwargs: Keyword arguments; None for no such arguments.
         port: Where the answers go; None drops them, and an exception then ends the actor, as with
             `broadcast`.
         selection: ``"all"`` ranks, or ``"choose"`` for a random one.
@@ -369,4 +365,4 @@ def send(
     """
     if selection not in ("all", "choose"):
         raise ValueError(f"Invalid selection: {selection}; use 'all' or 'choose'")
-    endpoint.send(tuple(args), dict(kwargs), port, selection)
+    endpoint.send(tuple(args), dict(kwargs or {}), port, selection)

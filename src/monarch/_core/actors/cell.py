@@ -16,7 +16,6 @@ counts as ended whatever its thread still does.
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import threading
@@ -36,6 +35,7 @@ from ..calls.message import SUPERVISE, answer_to, decode_meta
 from ..calls.rebuild import read_value
 from ..calls.remote_error import format_remote
 from ..calls.waits import WaitRecord
+from ..extension import keep_raised
 from ..hub import life
 from ..hub.contracts import Origin
 from ..hub.message_hub import MessageHub
@@ -307,7 +307,7 @@ class ActorCell(AnsweringCell):
         except BaseException as error:
             self._context._handled(error=error)
             if config.value("debug_on_error"):
-                _keep(error)
+                keep_raised(error)
             self._fail(error)
             return False
         return True
@@ -344,7 +344,7 @@ class ActorCell(AnsweringCell):
         if self.sampler is not None:
             self.sampler.raised(frame)
         if config.value("debug_on_error"):
-            _keep(error)
+            keep_raised(error)
         if frame.request and not explicit:
             self._answer_error(origin, frame, name, error)
         else:
@@ -470,8 +470,3 @@ def thread_lives(number: int) -> bool:
     except OSError:
         return True
     return str(number) in tasks or str(threading.get_native_id()) not in tasks
-
-
-def _keep(error: BaseException) -> None:
-    """Keep an endpoint that raised where it is, for the debugger."""
-    importlib.import_module("monarch.debugger.debuggee").keep(error)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..._guards.main_guard import note_importer
 from ..._namedtuple import NamedTuple
 from ..calls.message import NO_EXTENT
+from ..extension import client_context
 from ..shape import Extent, Point
 from ..supervision.failure import ABORTED
 from ..wire import reducers
@@ -230,9 +230,9 @@ def context() -> Context:
     found = current.get(None) or getattr(threading.current_thread(), "_monarch_context", None)
     if found is not None:
         return found
-    if _fallback is None:  # nothing that a program has imported was the actor API; it sets this
-        import_module("monarch.actor")
-        return context()
+    if _fallback is None:  # the program has imported nothing that makes it a client
+        fresh: Context = client_context()
+        return fresh
     return _fallback()
 
 

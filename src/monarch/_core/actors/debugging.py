@@ -1,15 +1,13 @@
-"""The hook from actors to the debugger, a plane: imported when something stops, or is missing."""
+"""Where actors reach the debugger, a guest: when something stops, or source is missing."""
 
 from __future__ import annotations
 
-import importlib
 import sys
 from typing import Any
 
+from ..extension import debug_offer, source_lines, stop_here
 from ..hub.contracts import Hub
 from ..hub.control import send_record
-
-_PLANE = "monarch.debugger"
 
 
 def install() -> None:
@@ -25,8 +23,7 @@ def install() -> None:
         lines: list[str] = update(filename, module_globals)
         if lines or (filename.startswith("<") and not filename.startswith("<ipython-")):
             return lines
-        found: list[str] = _module("sources").fetch(filename)
-        return found
+        return source_lines(filename)
 
     update_cache.__wrapped__ = update  # type: ignore[attr-defined]  # as functools.wraps does
     sys.breakpointhook = _stop
@@ -43,11 +40,12 @@ def uninstall() -> None:
 
 def offer(hub: Hub) -> None:
     """Tell the client that editors can attach to this process."""
-    send_record(hub, hub.root, _module("protocol").Offered())
+    if (record := debug_offer()) is not None:
+        send_record(hub, hub.root, record)
 
 
 def _stop(*args: object, **kwargs: object) -> None:
-    _module("debuggee").stop(sys._getframe(1))
+    stop_here(sys._getframe(1))
 
 
 def _refuse(*args: object, **kwargs: object) -> None:
@@ -55,8 +53,3 @@ def _refuse(*args: object, **kwargs: object) -> None:
         "breakpoint() in a process that an actor has forked: the debugger does not reach it. Call"
         " it in the actor itself: run what the child runs there (for a DataLoader: num_workers=0)"
     )
-
-
-def _module(name: str) -> Any:
-    importlib.import_module(_PLANE)  # first: another thread may be about to
-    return importlib.import_module(f"{_PLANE}.{name}")

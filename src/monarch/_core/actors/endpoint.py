@@ -37,6 +37,9 @@ R_co = TypeVar("R_co", covariant=True)
 
 Propagate = Any
 
+ADVERBS: set[str] = set()
+"""The names of the adverbs: public methods of `Endpoint`, which fills this."""
+
 
 class EndpointDefinition(Generic[P, R_co]):
     """A method that can be called remotely.
@@ -101,7 +104,7 @@ class EndpointDefinition(Generic[P, R_co]):
         return self.method(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("call", "call_one", "choose", "broadcast", "stream", "rref"):
+        if name in ADVERBS:
             raise TypeError(
                 f"{name} is for a spawned mesh, `mesh.{self.name}.{name}(...)`; on the actor object"
                 f" itself {self.name} is a plain method: `self.{self.name}(...)`"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 prefix_enabled = True
 """Whether log messages get the prefix ``[actor=...]``; programs set
-`monarch.actor.config.prefix_python_logs_with_actor`.
+`prefix_python_logs_with_actor`.
 """
 
 _make_record: Any = None  # what made records before

@@ -126,6 +126,10 @@ class Port(Generic[T]):
         frame = self._frame._replace(flags=flags, payload=payload, buffers=buffers, meta=meta)
         hub.send_to(self._address, frame if rank is None else frame._replace(rank=rank))
 
+    def _of_rank(self, rank: int) -> Port[T]:
+        """This port, for the answers of a rank."""
+        return Port(self._address, self._frame._replace(rank=rank), self._once)
+
     def _as_request(self, proc: ProcAddress, rank: int) -> SingleAnswer:
         """A call to one rank whose answer goes on to this port."""
 

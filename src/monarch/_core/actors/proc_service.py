@@ -17,6 +17,7 @@ from ..hub.message_hub import MessageHub
 from ..hub.spawn_requests import SpawnSpec
 from ..hub.statistics import statistics_of
 from ..net.poller import guarded
+from ..supervision.deadlock import Probe
 from ..supervision.failure import STOPPED, Failure
 from ..wire.address import AGENT, ProcAddress
 from ..wire.frame import ERROR, Frame
@@ -185,7 +186,7 @@ class ProcService(ControlService):
 
     @handles(records.AskWhatKeeps)
     def _what_keeps(self, request: ControlRequest, record: records.AskWhatKeeps) -> None:
-        self._detector.receive(record.probe)
+        self._detector.receive(Probe(*record.probe))
 
     @handles(records.LetGo)
     def _let_go(self, request: ControlRequest, record: records.LetGo) -> None:

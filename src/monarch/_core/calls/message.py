@@ -20,7 +20,7 @@ SETTLE = b"\0settle"
 """Meta of a call that every actor answers: everything sent to it before has been handled."""
 
 UPDATE_CLASS = b"\0update_class"
-"""Meta of the call that has an actor take another class; of `monarch.sync`."""
+"""Meta of the call that has an actor take another class."""
 
 TRACE = b"\0\0"
 """Between the meta of a call and the W3C trace context of its caller, where that has one."""

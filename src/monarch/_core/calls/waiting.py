@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LONGEST = threading.TIMEOUT_MAX
 
 new_lock: Callable[[], Any] = threading.Lock
-"""Makes what a thread waits at; replaced where threads take turns, by `monarch.testing`."""
+"""Makes what a thread waits at; replaced where threads take turns."""
 
 waited_for: dict[FutureState, float] = {}
 """What threads and tasks of this process wait for right now, and since when, as of `time.time`."""

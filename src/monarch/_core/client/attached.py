@@ -15,6 +15,7 @@ from ..calls.future import Future
 from ..calls.pending import subscribe
 from ..calls.promise import Promise, completed
 from ..calls.remote_error import refusal
+from ..extension import progress
 from ..hub.control import send_record
 from ..hub.control_records import Attach, Detach, EndHost, JoinHosts, ShutDownHost, StopClient
 from ..hub.message_hub import MessageHub
@@ -32,10 +33,6 @@ Greet = Callable[[Sequence[ProcAddress]], None]
 
 # seconds beyond the grace time in which other hosts say that what the client had there is gone
 _LEAVE_BOUND = 1.0
-
-# replaced by monarch.actor
-show_progress: Callable[..., object] = lambda *args: None  # noqa: E731
-"""Tells a terminal of hosts that are waited for."""
 
 
 class AttachedHosts:
@@ -235,7 +232,7 @@ class _Attaching(Promise[bool]):
         self._shown: dict[int, int] = {}  # by rank: number of what was printed last
         super().__init__(f"{len(hosts)} hosts to be attached")
         limit = config.value("mesh_attach_config_timeout")
-        show_progress(self._hub.poller, self._missing.values(), len(hosts), limit, self.future)
+        progress(self._hub.poller, self._missing.values(), len(hosts), limit, self.future)
 
     def send(self, ranks: Sequence[int]) -> None:
         agents = tuple(self._agents[rank] for rank in ranks)

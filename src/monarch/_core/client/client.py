@@ -14,14 +14,14 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ... import config
+from ... import _stack_dump, config
 from ..._guards.main_guard import refuse_imports
 from ..._guards.surroundings import explained, refuse_gevent
 from ..._interrupts import LOOK, HeldInterrupts, look
-from ..._lazy import engine_log
 from ...errors import SupervisionError
+from .. import extension
 from ..actors import sampling
 from ..actors.context import Context, forget, set_fallback
 from ..actors.proc_service import ProcService
@@ -35,7 +35,6 @@ from ..hub.control_records import RouteVia, ShutDownHost, Subscribe
 from ..hub.message_hub import MessageHub
 from ..hub.spawn_requests import CreatorInstance
 from ..net import unix
-from ..processes import stack_dump
 from ..processes.agent_process import start_agent
 from ..processes.heartbeat import Heartbeat
 from ..processes.output import Printer
@@ -68,11 +67,6 @@ _AGENT_BOUND = 4.0
 # and after all of `multiprocessing` itself
 _AFTER_OTHERS, _LAST = -10, -1000
 
-# replaced by monarch.actor
-hook_finder: Callable[[], faults.Hook] = lambda: faults.default_hook  # noqa: E731
-# replaced by the mesh layer: makes the one-element proc mesh of a process
-proc_mesh_maker: Callable[[ProcAddress], Any] = lambda address: None  # noqa: E731
-
 
 class Client:
     """The hub of the client process, its I/O thread, and the host agent it started.
@@ -90,7 +84,7 @@ class Client:
         uid = f"{CLIENT}{self.pid}-{random_name(40)}"  # it is named to whoever depends on it
         address = ProcAddress(host or random_name(), f"{uid}.0")
         if config.value("file_log_level"):
-            engine_log().write_to_file("client", address.proc)
+            extension.engine_log("client", address.proc)
         self.hub = self.hub_kind(address, root=address, local_host=local_host)
         self.hub.ended_hosts = _ended_hosts
         if host:  # it only looks at a program, among whose sockets is its own
@@ -98,9 +92,9 @@ class Client:
         else:
             sampling.export(self.hub, lambda: CLIENT, 0)
         self.service = self.service_kind(self.hub)
-        self.faults = faults.Faults(lambda: hook_finder(), _leave_by_force)
+        self.faults = faults.Faults(_leave_by_force)
         record = CreatorInstance(
-            "root", None, Point(0, Extent([], [])), proc_mesh_maker(address), None
+            "root", None, Point(0, Extent([], [])), extension.client_mesh(address), None
         )
         self.root = RootCell(self.hub, record, self.faults.put)
         self.hub.register(ROOT, self.root)
@@ -126,7 +120,7 @@ class Client:
         """The agent of this machine, started on first use; it need not be up yet to be called."""
         with self._lock, HeldInterrupts():  # half a start could not be repeated
             if self._agent is None:
-                stack_dump.install()
+                _stack_dump.install()
                 if self._shutting_down is not None:  # nothing would end what is started now
                     raise SupervisionError(SHUT_DOWN)
                 agent, then = self.hub.address.agent, self.hub.listen
@@ -452,7 +446,7 @@ _note_forks = functools.cache(lambda: os.register_at_fork(after_in_child=_after_
 
 def install() -> None:
     """Make this process, no proc, a client as soon as the API is used outside of actors."""
-    set_fallback(_root_context)
+    set_fallback(client_context)
     atexit.register(_at_exit)
 
 
@@ -461,5 +455,6 @@ def end_program(status: int) -> None:
     faults.ending.begin(status, _leave_by_force)
 
 
-def _root_context() -> Context:
+def client_context() -> Context:
+    """Return the context of code outside of actors, in a process that is no proc."""
     return (_client or client()).context  # without the call where each message passes

@@ -29,7 +29,6 @@ from types import TracebackType
 from typing import Any
 
 from ... import config
-from ..._lazy import engine_log
 from ..._namedtuple import NamedTuple
 from ..._words import ranges, tame
 from ...errors import SupervisionError
@@ -37,6 +36,7 @@ from ..calls import told
 from ..calls.promise import Promise
 from ..calls.remote_error import with_lines
 from ..calls.waiting import waited_for
+from ..extension import fault_hook, in_every_proc, keep_report
 from ..supervision.failure import HOST, WORKER_ENDED, MeshFailure
 from . import session
 
@@ -55,10 +55,7 @@ _MOMENT = 0.1  # seconds without another fault, after which those that came are 
 _PATIENCE = 1.0  # seconds after which they are, though more keep coming
 _OWN_END = 2.0  # seconds in which a program may end that has ended its workers
 _LAST_STEPS = 5.0  # seconds that an end by force may take to be an orderly one
-_ADVICE = (
-    "Catch it where the mesh was created: define __supervise__ there, or set"
-    " monarch.actor.unhandled_fault_hook."
-)
+_ADVICE = "Catch it where the mesh was created: define __supervise__ there, or set {}."
 
 
 def default_hook(failure: MeshFailure) -> None:
@@ -84,14 +81,11 @@ class Faults:
     ranks of a mesh die of the same cause, that is one report.
 
     Args:
-        find_hook: Looks up the hook when a fault comes, so that programs can replace it at any
-            time.
         leave: Stops what the client started; called before the process is ended by force. Its
             argument: whether it may run exit functions, which take as long as they take.
     """
 
-    def __init__(self, find_hook: Callable[[], Hook], leave: Callable[[bool], None]) -> None:
-        self._find_hook = find_hook
+    def __init__(self, leave: Callable[[bool], None]) -> None:
         self._leave = leave
         self._queue: SimpleQueue[_Fault | Callable[[], object] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="monarch-faults", daemon=True)
@@ -140,7 +134,8 @@ class Faults:
     def _ask_hook(self, failure: MeshFailure) -> int | None:
         """The status that the program is to end with; None if the hook dropped the fault."""
         try:
-            self._find_hook()(failure)
+            hook = fault_hook()  # looked up each time: programs may replace it
+            (default_hook if hook is None else hook)(failure)
             return None
         except SystemExit as leaving:
             return leaving.code if isinstance(leaving.code, int) else 1
@@ -282,9 +277,10 @@ def _part() -> object:
 
 def _end_program(status: int, faults: Sequence[_Fault], leave: Callable[[bool], None]) -> None:
     failures = [fault.failure for fault in faults]
-    text = _of_hosts(failures, "\n".join([*map(_report, merge(failures)), _ADVICE, ""]))
-    text = tame(text, True)
-    engine_log().keep_report(text)
+    hook = ".".join([*in_every_proc[:1], "unhandled_fault_hook"])  # where programs find it
+    reports = "\n".join([*map(_report, merge(failures)), _ADVICE.format(hook), ""])
+    text = tame(_of_hosts(failures, reports), True)
+    keep_report(text)
     going_on = session.find()
     if going_on is not None:
         with suppress(OSError, ValueError, AttributeError):

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ... import config
+from ..extension import kept_logs
 from ..hub.contracts import Hub
 from ..hub.control import send_record
 from ..wire.address import ProcAddress
 
 Record = tuple[Any, ...]
-
-make_default: Callable[[], Record | None] = lambda: None  # noqa: E731  # replaced by monarch.actor
-"""Makes what is sent where `enable_file_capture` asks for files, and nothing else was said."""
 
 
 class Greeting:
@@ -34,6 +32,6 @@ class Greeting:
         if agents == [self._hub.address.agent]:
             self._own = list(agents)
         if self.record is None and config.value("enable_file_capture"):
-            self.record = make_default()
+            self.record = kept_logs()
         if self.record is not None and agents:
             send_record(self._hub, agents, self.record)

@@ -3,13 +3,12 @@
 A handler runs on the poller's thread, or that of whoever in this process has sent the record, and
 must not block. It is called as ``handler(service, request, record)``, where `request` is the way to
 answer, now or later. The methods of a service that are marked with ``@handles(Record)`` are its
-handlers; a plane adds functions of its own with `register`, whether or not a process has begun to
-serve. A process that is sent a record of a plane which it has not imported imports it then.
+handlers; a plane has functions, so marked, at the point `control`. They are looked up, and imported,
+when the first record of their module comes.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
@@ -17,6 +16,7 @@ from typing import Any, ClassVar, TypeVar
 from ..._lazy import lazy_logger
 from ...errors import BackpressureError
 from ..calls.remote_error import dump_error
+from ..extension import control
 from ..supervision.failure import Failure
 from ..wire import pickling
 from ..wire.address import SYSTEM, ProcAddress
@@ -32,7 +32,6 @@ R = TypeVar("R")
 Handler = Callable[[Any, "ControlRequest", Any], None]
 _Entry = tuple[type, Handler]  # a kind of record, and what takes it
 
-_PLANES = "monarch."
 _RECORD = "handled_record"
 _of_planes: dict[bytes, _Entry] = {}
 
@@ -97,7 +96,7 @@ class ControlRequest:
 def handles(
     record: type[R],
 ) -> Callable[[Callable[[S, ControlRequest, R], None]], Callable[[S, ControlRequest, R], None]]:
-    """Mark a method of a `ControlService`, or a function for `register`, as a record's handler."""
+    """Mark a method of a `ControlService`, or a function of a plane, as a record's handler."""
 
     def mark(
         handler: Callable[[S, ControlRequest, R], None],
@@ -106,27 +105,6 @@ def handles(
         return handler
 
     return mark
-
-
-def register(*handlers: Handler) -> None:
-    """Have every service of this process take the records of a plane, by functions that are marked
-    with `handles`.
-
-    Raises:
-        TypeError: One of them is not marked.
-        ValueError: Something else takes one of these records.
-    """
-    for handler in handlers:
-        if not hasattr(handler, _RECORD):
-            raise TypeError(
-                f"{handler} does not say which records it takes: mark it with @handles(Record)"
-            )
-    for name, entry in _table(handlers).items():
-        if _of_planes.setdefault(name, entry) != entry:
-            raise ValueError(
-                f"{name.decode()} is taken by {_of_planes[name][1]}, and can't be by"
-                f" {entry[1]}, too"
-            )
 
 
 def _table(handlers: Iterable[Handler]) -> dict[bytes, _Entry]:
@@ -166,23 +144,29 @@ class ControlService:
                 )
                 return
             kind, handler = entry
-            fields, _ = pickling.loads(frame.payload, frame.buffers)
-            handler(self, request, kind(*fields))
+            try:
+                record = kind(*pickling.loads(frame.payload, frame.buffers)[0])
+            except Exception as error:  # the sender's, as well
+                logger.warning("a control record %s can't be read: %r", request.name, error)
+                request.fail(error)
+                return
+            handler(self, request, record)
         except Exception as error:
             logger.exception("internal error in the control record %s", request.name)
             request.fail(error)
 
 
 def _of_new_plane(request: ControlRequest) -> _Entry | None:
-    """Import the plane that a record belongs to, if there is such a plane."""
-    module, _, _ = request.name.rpartition(".")
-    if module.startswith(_PLANES):
-        try:
-            # first: waits for another thread that is about to
-            importlib.import_module(module.rpartition(".")[0])
-            importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            # what the plane itself needs
-            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-                raise
+    """Find the handlers of the module that a record is of, if a guest has some.
+
+    Raises:
+        TypeError: One of them is not marked.
+    """
+    handlers = control.get(request.name.rpartition(".")[0], installed=True) or ()
+    for handler in handlers:
+        if not hasattr(handler, _RECORD):
+            raise TypeError(
+                f"{handler} does not say which records it takes: mark it with @handles(Record)"
+            )
+    _of_planes.update(_table(handlers))
     return _of_planes.get(request.frame.meta)

@@ -91,7 +91,7 @@ class MessageHub(Peers):
     outgoing: Outgoing | None = None  # looks at some of what is sent
     thread = staticmethod(partial(threading.Thread, daemon=True))  # makes those that run actors
     queue: Callable[[], Any] = SimpleQueue  # makes what such threads wait at
-    in_process = False  # it is one of several in a process: see `monarch.testing`
+    in_process = False  # it is one of several in a process: for tests
 
     def __init__(
         self,

@@ -137,7 +137,7 @@ class SpawnRequest(NamedTuple):
     Attributes:
         mesh: Id of the proc mesh.
         name: Its name, for people.
-        sizes: Of the whole mesh, by dimension. (An `Extent` would bring `monarch.actor`, and with
+        sizes: Of the whole mesh, by dimension. (An `Extent` would bring the actor API, and with
             it actors, to the agent.)
         per_host: Number of ranks on each host.
         starts: The procs to start.

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..._lazy import shown_by
+from .. import extension
 from ..actors.adverbs import Endpoint
-from ..actors.context import context
-from ..actors.endpoint import EndpointDefinition, describe_class
-from ..actors.request import Gather
+from ..actors.endpoint import ADVERBS, EndpointDefinition, describe_class
 from ..actors.target import Target
 from ..calls.future import Future
 from ..calls.promise import completed
 from ..calls.returns_future import is_async_function
-from ..hub.control import send_record
-from ..hub.control_records import GetIncarnation
-from ..shape import Extent, MeshTrait, Shape, ValueMesh
-from ..wire.address import SYSTEM, ProcAddress
+from ..shape import Extent, MeshTrait, Shape
+from ..wire.address import ProcAddress
 from .owned import OwnedActors
 from .shaped import ExpendableMesh
 
@@ -73,7 +72,8 @@ class _Updatable(ExpendableMesh):
                 are ``async def``, or the reverse; a name is taken by meshes; or it is a new version
                 of the module that procs have: that is what `sync_workspace` is for.
         """
-        return update_class(self, cls)
+        updated: Future[None] = extension.update_class(self, cls)
+        return updated
 
 
 class ActorMesh(_Updatable, Generic[T]):
@@ -92,25 +92,21 @@ class ActorMesh(_Updatable, Generic[T]):
     _owned: OwnedActors | None
     _spawned: Future[None] | None
     _target: Target
+    _proc_mesh: Any
     _repr_html_ = shown_by("actor_mesh")
 
     def __init__(
-        self,
-        cls: type[T],
-        name: str,
-        uid: int,
-        procs: tuple[ProcAddress, ...],
-        shape: Shape,
-        owned: OwnedActors | None = None,
-        spawned: Future[None] | None = None,
-    ) -> None:
+        self, cls: type[T], name: str, uid: int, procs: tuple[ProcAddress, ...], shape: Shape, owned: OwnedActors | None = None,
+        spawned: Future[None] | None = None, proc_mesh: Any = None,
+    ) -> None:  # fmt: skip
         # `procs` are those of the mesh as it was spawned; `shape` picks from them
         if owned is not None:
             owned.handle = weakref.ref(self)
         target = Target(uid, name, [procs[rank] for rank in shape.ranks()], shape.extent)
         # slicing a mesh is on a hot path: not one by one through __setattr__
         self.__dict__.update(
-            _class=cls, _name=name, _uid=uid, _procs=procs, _shape=shape, _owned=owned, _spawned=spawned, _target=target
+            _class=cls, _name=name, _uid=uid, _procs=procs, _shape=shape, _owned=owned, _spawned=spawned, _target=target,
+            _proc_mesh=proc_mesh,  # of `spawn`; programs for 0.7 ask the handle for it
         )  # fmt: skip
 
     def _new_with_shape(self, shape: Shape) -> ActorMesh[T]:
@@ -121,7 +117,8 @@ class ActorMesh(_Updatable, Generic[T]):
         return self._reference(procs, Shape.from_extent(extent))
 
     def _reference(self, procs: tuple[ProcAddress, ...], shape: Shape) -> ActorMesh[T]:
-        return ActorMesh(self._class, self._name, self._uid, procs, shape, None, self._spawned)
+        of = self._class, self._name, self._uid, procs, shape, None, self._spawned, self._proc_mesh
+        return ActorMesh(*of)
 
     def _addresses(self) -> Sequence[ProcAddress]:
         return self._target.procs
@@ -180,10 +177,11 @@ class ActorMesh(_Updatable, Generic[T]):
         return self._owned.stop(reason)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
         cls = self._class
         attribute = getattr(cls, name, _MISSING)
+        shown = EndpointDefinition if _LOOKED_UP.fullmatch(name) else _SHOWN
+        if name.startswith("__") and not isinstance(attribute, shown):
+            raise AttributeError(name)
         if attribute is _MISSING:
             raise AttributeError(_unknown(cls, name))
         found: Any = _NotAnEndpoint(self, name)
@@ -213,6 +211,11 @@ class ActorMesh(_Updatable, Generic[T]):
 
 
 _MISSING = object()
+_DUNDERS = {name for name in dir(ActorMesh) if name.startswith("__")}
+# looked for on instances by copy, pickle, numpy, torch and inspect, which would take a handle for
+# what its actors are
+_SHOWN: Any = (EndpointDefinition, FunctionType)
+_LOOKED_UP = re.compile("__(copy|deepcopy|(get|set)(new|init)?(args|state)(_ex)?|array.*|wrapped|signature|torch.*)__")  # fmt: skip
 
 
 def _receive(
@@ -249,7 +252,7 @@ class _NotAnEndpoint:
         )
 
     def __getattr__(self, adverb: str) -> Any:
-        if adverb in ("call", "call_one", "choose", "broadcast", "stream", "rref"):
+        if adverb in ADVERBS:
             self()
         raise AttributeError(adverb)
 
@@ -290,38 +293,13 @@ def as_endpoint(
     return Endpoint(method.mesh._target, method.name, definition)
 
 
-def incarnations(mesh: Any) -> Future[ValueMesh[int]]:
-    """Return a future of every rank's number of restarts after failures.
-
-    0 for the actors first spawned.
-
-    Args:
-        mesh: As `spawn` returned it, a slice of it, or a reference that came in a message.
-
-    Raises:
-        TypeError: `mesh` is no actor mesh. The future raises SupervisionError where an actor is
-            gone for good.
-    """
-    if not isinstance(mesh, ActorMesh):
-        raise TypeError(f"incarnations takes an actor mesh, got {mesh!r}")
-    target, cell = mesh._target, context()._cell
-    request = Gather(f"incarnations({mesh._name})", SYSTEM, target.procs, target.extent)
-    send_record(cell.hub, target.procs, GetIncarnation(target.uid), request, cell.uid)
-    return request.future
-
-
-def update_class(mesh: Any, cls: Any) -> Future[None]:
-    """As of an actor mesh."""
-    raise NotImplementedError  # replaced by the public face: this is a plane
-
-
 def check_names(cls: type) -> None:
     """Refuse endpoints that a mesh could not have.
 
     Raises:
         ValueError: A name is an attribute of every mesh.
     """
-    taken = sorted(RESERVED & describe_class(cls).endpoints.keys())
+    taken = sorted((RESERVED | _DUNDERS) & describe_class(cls).endpoints.keys())
     if taken:
         raise ValueError(
             f"ActorMesh has an attribute that collides with an endpoint name: {', '.join(taken)}."

@@ -12,11 +12,10 @@ from ..actors.actor import Actor
 from ..actors.context import context
 from ..actors.endpoint import endpoint
 from ..actors.sync_cell import SyncCell
+from ..extension import bootstrap_module
 from ..hub.spawn_requests import Command
+from ..processes.specs import PROC_MODULE
 from ..shape import Point
-
-# an alias of ours, and the name that programs know
-_MODULE = ("-m", "monarch._src.actor.bootstrap_main")
 
 
 class BootstrapCommand:
@@ -62,7 +61,7 @@ class BootstrapCommand:
 
         It has the current interpreter, and the inherited environment.
         """
-        return self.inherit_env and self.as_command() == Command(sys.executable, None, _MODULE)
+        return self.inherit_env and self.as_command() == Command(sys.executable, None, _arguments())
 
     def as_command(self) -> Command:
         """Return the program and its arguments."""
@@ -80,12 +79,16 @@ class BootstrapCommand:
         )
 
 
+def _arguments() -> tuple[str, str]:
+    return "-m", bootstrap_module() or PROC_MODULE
+
+
 def default_bootstrap_cmd() -> BootstrapCommand:
     """Return the command by which procs start by default.
 
     It has the current interpreter, and the inherited environment.
     """
-    return BootstrapCommand(sys.executable, None, _MODULE)
+    return BootstrapCommand(sys.executable, None, _arguments())
 
 
 def python_bootstrap_cmd(executable: str) -> BootstrapCommand:
@@ -93,7 +96,7 @@ def python_bootstrap_cmd(executable: str) -> BootstrapCommand:
 
     That must have this package.
     """
-    return BootstrapCommand(os.fspath(executable), None, _MODULE)
+    return BootstrapCommand(os.fspath(executable), None, _arguments())
 
 
 def _check_env(env: Mapping[str, str | None]) -> dict[str, str | None]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ... import config
 from ..._guards.main_guard import refuse_imports
 from ..._words import named
+from .. import extension
 from ..actors.context import context
 from ..calls.future import Future
 from ..calls.promise import completed
@@ -152,7 +153,7 @@ class HostMesh(DrawnMesh):
                 ``physcpubind`` (needs numactl) or ``cpus`` (``"0,2-4"``).
             bootstrap_command: How to start the procs, or a function of a proc's point in the new
                 mesh.
-            restart: A strategy of `monarch.supervision`, which starts failed procs again, with the
+            restart: A strategy, such as `OneForOne`, which starts failed procs again, with the
                 actors that their owner spawned on them. None, the default: nothing starts again.
             **unknown: Refused.
 
@@ -178,8 +179,7 @@ class HostMesh(DrawnMesh):
             raise TypeError(f"bootstrap must be a function without arguments, got {bootstrap!r}")
         if restart is not None and not isinstance(restart, Strategy):
             raise TypeError(
-                "restart takes a strategy of monarch.supervision, such as OneForOne(), got"
-                f" {restart!r}"
+                f"restart takes a strategy of supervision, such as OneForOne(), got {restart!r}"
             )
         names = self._hosts
         hosts = tuple(names[rank] for rank in self._shape.ranks())
@@ -236,11 +236,12 @@ class HostMesh(DrawnMesh):
                 allowed.
 
         Returns:
-            A future of `monarch.stacks.Stacks`, within a few seconds: a text with equal stacks
+            A future of `Stacks`, within a few seconds: a text with equal stacks
             together; `procs`, `classes`.
         """
         _ensure_agent()
-        return proc_mesh.stacks_of(self._hosts, None, None, native)
+        found: Future[Any] = extension.stacks(self._hosts, None, None, native)
+        return found
 
     def shutdown(self) -> Future[None]:
         """End the workers of these hosts and all procs there, also those of other programs.
@@ -318,13 +319,13 @@ class HostMesh(DrawnMesh):
 
         Args:
             workspace: A folder; folders; a dict of folder to path in the workspace; or a
-                `monarch.sync.Workspace`.
+                `Workspace`.
             conda: Bring the active conda environment, too, or that of the workspace; this program's
                 procs start in it then.
             auto_reload: Have this program's procs there reload modules that have changed.
 
         Returns:
-            A `monarch.sync.SyncResult`: what was sent, left out, reloaded; its text says so in a
+            A `SyncResult`: what was sent, left out, reloaded; its text says so in a
             few lines.
 
         Raises:
@@ -338,7 +339,7 @@ class HostMesh(DrawnMesh):
         _ensure_agent()
         names = self._hosts
         hosts = [names[rank] for rank in self._shape.ranks()]
-        return await proc_mesh.sync_to(hosts, workspace, conda, auto_reload)
+        return await extension.sync(hosts, workspace, conda, auto_reload)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HostMesh):
@@ -399,7 +400,7 @@ def host_mesh_of(procs: ProcMesh) -> HostMesh:
     return _host_mesh(hosts, shape, procs._procs.python)
 
 
-proc_mesh._host_mesh_of = host_mesh_of
+extension.host_mesh.fill(host_mesh_of)
 
 
 def _which(program: str) -> str | None:

@@ -24,6 +24,7 @@ from ..calls.pending import Described, PendingCall, operation_of, subscribe
 from ..calls.promise import Promise
 from ..calls.remote_error import relay_error, supervision_error
 from ..client import client
+from ..extension import in_every_proc
 from ..hub.control import send_record
 from ..hub.control_records import CloseGate, OpenGate, RestartProcs, SpawnProcs
 from ..hub.spawn_requests import SpawnRequest, Start
@@ -239,7 +240,7 @@ def _ensure_agents(cell: BaseCell, addresses: Sequence[ProcAddress]) -> None:
 def _preload() -> tuple[str, ...]:
     """Return the modules that the spawner imports once for all procs.
 
-    This package, configured ones, and torch if the caller uses it.
+    Those that say so themselves, configured ones, and torch if the caller uses it.
     """
     used = {"torch"} & sys.modules.keys()
-    return tuple(dict.fromkeys(["monarch.actor", *config.value("preload"), *used]))
+    return tuple(dict.fromkeys([*in_every_proc, *config.value("preload"), *used]))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from ..._namedtuple import NamedTuple
 from ..._unsendable import explain_arguments
 from ..._words import named
+from .. import extension
 from ..actors import sampling
 from ..actors.actor import Actor
 from ..actors.context import context, current_hub
@@ -23,6 +24,7 @@ from ..calls.future import Future
 from ..calls.promise import completed
 from ..calls.remote_error import supervision_error
 from ..client.client import client
+from ..extension import lend
 from ..hub.control import send_record
 from ..hub.control_records import GetStatistics
 from ..hub.spawn_requests import CreatorInstance, SpawnSpec
@@ -114,7 +116,8 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
     @property
     def host_mesh(self) -> HostMesh:
         """The hosts that run these procs, one element per host."""
-        return _host_mesh_of(self)
+        mesh: HostMesh = extension.host_mesh(self)
+        return mesh
 
     def spawn(self, name: str, Class: Callable[P, A], /, *args: P.args, **kwargs: P.kwargs) -> A:  # noqa: N803
         """Create one actor on every proc; returns at once.
@@ -152,7 +155,7 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         cell = context()._cell
         uid = random_uid()
         dump = functools.partial(_dump_init, name, cls, args, kwargs)
-        init = dump() if reducers.lender is None else reducers.lender(dump, self._addresses(), uid)
+        init = dump() if lend.guest is None else lend.guest(dump, self._addresses(), uid)
         if isinstance(init, reducers.Loan):  # no other message goes to them yet
             with init as init:
                 pass
@@ -181,9 +184,8 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         if gated:
             cell.note_unsettled(uid, addresses)
             cell.note_spawned(addresses)
-        return ActorMesh(
-            cls, name, uid, addresses, Shape.from_extent(extent), owned, request.future
-        )
+        shape = Shape.from_extent(extent)
+        return ActorMesh(cls, name, uid, addresses, shape, owned, request.future, self)
 
     def stop(self, reason: str = "stopped by client") -> Future[None]:
         """Stop every actor on these procs, running ``__cleanup__``, and end the processes.
@@ -248,7 +250,8 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         addresses = self._addresses()
         hosts = list(dict.fromkeys(address.host for address in addresses))
         ranks = [address.rank for address in addresses]
-        return stacks_of(hosts, self._procs.uid, ranks, native)
+        found: Future[Any] = extension.stacks(hosts, self._procs.uid, ranks, native)
+        return found
 
     def activate(self) -> AbstractContextManager[Any]:
         """Make torch operations distributed over this mesh: ``with procs.activate():``.
@@ -264,7 +267,7 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
     @property
     def _device_mesh(self) -> Any:
         """This mesh as tensors see it."""
-        return _device_mesh_of(self)
+        return extension.device_mesh(self)
 
     def rank_tensor(self, dims: str | Iterable[str]) -> Any:
         """Return each rank's index along `dims` as a distributed tensor; see `DeviceMesh.rank`."""
@@ -276,14 +279,9 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         return ranks
 
     def logging_option(
-        self,
-        stream_to_client: bool = True,
-        aggregate_window_sec: float | None = None,
-        level: int = 20,
-        *,
-        ranks: Any = None,
-        match: str | re.Pattern[str] | None = None,
-    ) -> Future[None]:
+        self, stream_to_client: bool = True, aggregate_window_sec: float | None = None, level: int = 20, *,
+        ranks: Any = None, match: str | re.Pattern[str] | None = None,
+    ) -> Future[None]:  # fmt: skip
         """Set what of the output of these procs the client shows, and how.
 
         Each call sets all options anew; those of a rank survive its restarts. Files of logs are
@@ -313,7 +311,10 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
             IndexError: A rank that the mesh does not have.
             TypeError: Ranks that are none.
         """
-        return _set_logging(self, stream_to_client, aggregate_window_sec, level, ranks, match)
+        done: Future[None] = extension.log_options(
+            self, stream_to_client, aggregate_window_sec, level, ranks, match
+        )
+        return done
 
     def flush_logs(self) -> Future[None]:
         """Show all that these procs have printed and logged by now, and write it to files.
@@ -407,7 +408,7 @@ def _check_class(cls: Any, args: Any, kwargs: Any) -> type:
     if isinstance(cls, type):
         cls = mock.resolve(cls)
     if not isinstance(cls, type) or not issubclass(cls, Actor):
-        raise ValueError(f"{cls!r} must subclass monarch.actor.Actor to spawn it")
+        raise ValueError(f"{cls!r} must subclass Actor to spawn it")
     check_names(cls)
     describe_class(cls).check_init(args, kwargs)
     return cls
@@ -421,32 +422,6 @@ def _dump_init(name: str, cls: type, args: Any, kwargs: Any) -> reducers.Dumped:
             error, f"spawn({name!r}, {cls.__qualname__}, ...)", args, kwargs, can_be_sent, cls
         )
         raise
-
-
-def _host_mesh_of(procs: ProcMesh) -> HostMesh:
-    # replaced by the module that defines host meshes, which builds on this one
-    raise NotImplementedError
-
-
-def _device_mesh_of(procs: ProcMesh) -> Any:
-    # replaced by the public face: tensors are a layer above, and need torch
-    raise NotImplementedError
-
-
-def stacks_of(
-    hosts: Sequence[str], mesh: str | None, ranks: Sequence[int] | None, native: bool
-) -> Future[Any]:
-    """The stacks of processes, a `monarch.stacks.Stacks`."""
-    raise NotImplementedError  # replaced by the public face: this is a plane
-
-
-async def sync_to(hosts: Sequence[str], workspace: object, conda: bool, auto_reload: bool) -> Any:
-    """Bring a workspace to hosts; what came of it, a `monarch.sync.SyncResult`."""
-    raise NotImplementedError  # replaced by the public face: this is a plane
-
-
-def _set_logging(procs: ProcMesh, *options: Any) -> Future[None]:
-    raise NotImplementedError  # replaced by the public face: logs are a plane
 
 
 def flush_logs(agents: Collection[ProcAddress] | None = None) -> Future[None]:
@@ -468,6 +443,9 @@ def client_proc_mesh(address: ProcAddress) -> ProcMesh:
     """The zero-dimensional proc mesh of a client process."""
     uid, _, _ = address.proc.partition(".")
     return ProcMesh(Procs(uid, "client", (address.host,), 1), Shape.unity())
+
+
+extension.client_mesh.fill(client_proc_mesh)
 
 
 def this_proc() -> ProcMesh:

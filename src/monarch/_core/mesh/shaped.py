@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from ...errors import SupervisionError
+from .. import extension
 from ..actors.context import context, current_hub
 from ..actors.request import Gather, StopCall
 from ..calls.future import Future, when_done
 from ..calls.promise import Promise
 from ..hub.control import send_record
 from ..hub.control_records import GetStatistics, KillProcs
-from ..shape import Extent, MeshTrait, Shape, Slice
+from ..shape import MeshTrait, Shape, Slice
 from ..supervision.failure import UNSTARTED, Failure
 from ..wire.address import SYSTEM, ProcAddress, host_labels
 
@@ -112,7 +113,7 @@ class ExpendableMesh(ShapedMesh):
             if owned is None or owned.group is None:
                 raise RuntimeError(
                     f"{self!r} cannot be restarted: only who called spawn_procs(restart=...), with"
-                    " a strategy of monarch.supervision, can; kill() ends a process for good"
+                    " a strategy of supervision, can; kill() ends a process for good"
                 )
         back: Promise[None] = Promise(f"{self!r}.restart()")
 
@@ -155,16 +156,11 @@ class DrawnMesh(ShapedMesh):
         raise NotImplementedError
 
     def _draw(self, cells: Callable[[int], str], html: bool = False) -> str:
-        return draw(repr(self), self.extent, cells, html)
+        return extension.draw(repr(self), self.extent, cells, html)
 
     def _repr_html_(self) -> str | None:
         """Return the HTML that notebooks show."""
         return self._draw(self._cells(), html=True)
-
-
-def draw(title: str, extent: Extent, cell: Callable[[int], str], html: bool) -> str:
-    # replaced by the public face: every proc imports this module, people draw few meshes
-    raise NotImplementedError
 
 
 def names_of(hosts: Sequence[str]) -> dict[str, str]:

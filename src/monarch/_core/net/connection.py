@@ -14,6 +14,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 
+from ..._descriptors import none_left
 from ..._lazy import lazy_logger
 from ..wire.frame import (
     CREDIT,
@@ -27,7 +28,6 @@ from ..wire.frame import (
     parting,
 )
 from .asked import Asked
-from .descriptors import none_left
 from .loan import Readiness
 from .poller import READ, WRITE
 from .scratch import scratch
@@ -296,6 +296,8 @@ class Connection(SendQueue):
                 return None
             try:
                 self.on_frame(self, frame)
+            except FrameError as error:  # of a route: who passes it on may not be who made it
+                logger.warning("a peer sent something unreadable: %s", error)
             except Exception:  # a bug in handling one message must not lose those behind it
                 logger.exception("internal error in handling a message; please report it")
         return self._lost(broken) if broken is not None else None

@@ -116,7 +116,7 @@ class Dial:
         while self._addresses:
             family, address = self._addresses.pop()
             if self._trust.mode == OPEN and family != socket.AF_UNIX and not is_open_to(address[0]):
-                reason, final = f"it is not on this host: {NOT_OPEN}", True
+                reason, final = f"{address[0]} is open to other hosts: {NOT_OPEN}", True
                 continue
             try:
                 self._connect(family, address)

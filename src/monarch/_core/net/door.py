@@ -18,9 +18,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ..._descriptors import Reserve, none_left
 from ..wire.frame import encode, parting
 from . import unix
-from .descriptors import Reserve, none_left
 from .poller import Poller, Timer
 
 if TYPE_CHECKING:

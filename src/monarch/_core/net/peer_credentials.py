@@ -16,9 +16,9 @@ from ... import config
 from .unix import PeerRefused, credentials
 
 NOT_OPEN = (
-    "without a secret or certificates, only loopback may be used. Make a secret (`monarch secret`),"
-    " or pass ca= and private_key=; or let whoever can connect run code here:"
-    " allow_unauthenticated_tcp"
+    "without a secret or certificates, only loopback may be used. `monarch secret"
+    " ~/.monarch/secret` makes a secret: copy that file to every host. Or pass ca= and private_key=;"
+    " or let whoever can connect run code here: configure(allow_unauthenticated_tcp=True)"
 )
 
 _NETLINK_SOCK_DIAG = 4

@@ -95,12 +95,13 @@ def listen_on(channel: Channel) -> socket.socket:
 def _adopt(channel: Channel) -> socket.socket:
     sock = socket.socket(fileno=channel.fd)
     try:
-        listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-        if not listens or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        if sock.family not in (socket.AF_INET, socket.AF_INET6) or not sock.getsockname()[1]:
             raise AddressError(
-                f"cannot listen on {channel.name}: descriptor {channel.fd} is no listening TCP"
-                " socket"
+                f"cannot listen on {channel.name}: descriptor {channel.fd} is no TCP socket that is"
+                " bound to a port"
             )
+        if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            sock.listen(BACKLOG)
         tune(sock)
     except BaseException:
         sock.detach()  # not ours

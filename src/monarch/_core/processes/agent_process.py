@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ... import config
 from ..._guards.surroundings import explained, require_pidfd
+from ..extension import in_every_proc
 from ..net import unix
 from ..wire.address import ProcAddress
 from .specs import AgentSpec, write_spec
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
     from ..net.trust import Trust
     from ..wire.channel import Channel
-
-_NEEDED = ("monarch.actor",)  # what every proc imports
 
 
 def start_agent(
@@ -47,7 +46,8 @@ def start_agent(
     listener = unix.unbound()
     parent = os.pidfd_open(os.getpid())
     own = AgentSpec(
-        address, root, os.getpid(), parent, listener.fileno(), config.exported(), _NEEDED,
+        address, root, os.getpid(), parent, listener.fileno(), config.exported(),
+        tuple(in_every_proc),
         local_host, channel, trust, report,
     )  # fmt: skip
     spec = write_spec(own)

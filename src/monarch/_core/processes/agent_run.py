@@ -10,11 +10,11 @@ import socket
 from functools import partial
 
 from ... import config
-from ..._lazy import engine_log
+from ..._descriptors import allow_many
 from ...errors import AddressError
+from ..extension import engine_log
 from ..hub.message_hub import MessageHub
 from ..net import unix
-from ..net.descriptors import allow_many
 from ..supervision.failure import STOPPED, Failure
 from . import spawner
 from .agent import Agent
@@ -35,9 +35,7 @@ def run(own: AgentSpec, control: socket.socket, spawner_pid: int) -> None:
     signal.signal(signal.SIGINT, spawner.ignore_interrupt)
     config.inherit(own.config)
     if config.value("file_log_level"):
-        engine_log().write_to_file(
-            "agent", own.root.proc if own.channel is None else own.address.host
-        )
+        engine_log("agent", own.root.proc if own.channel is None else own.address.host)
     allow_many()
     hub = MessageHub(own.address, own.root, socket.socket(fileno=own.listener), own.local_host)
     agent = Agent(hub, partial(SpawnerLink, hub.poller, control, spawner_pid))

@@ -32,7 +32,7 @@ def _install() -> None:
     if not hasattr(ForkingPickler, "reducer_override"):
         # a method, though not by its type
         ForkingPickler.reducer_override = _reduce  # type: ignore[assignment]
-        _shared_imports.install()
+        _shared_imports.install("monarch._seeded_forks", __name__)
 
 
 def _reduce(_: ForkingPickler, obj: Any) -> Any:

@@ -39,6 +39,8 @@ from .proc_output import ProcOutput, Publish
 from .resolver import Resolver
 from .spawner_link import MakeSpawner
 
+_OWN = f"{__name__.partition('.')[0]}."  # modules of this package
+
 _EXIT_REPORTED = 0.05  # seconds after which the agent looks itself how a proc has ended
 # seconds after which a proc that is to end counts as one that does not serve yet
 _READY_EXPECTED = 0.3
@@ -138,7 +140,7 @@ class HostProcs:
         self._spawner.send(request._replace(starts=tuple(map(mesh.as_wanted, request.starts))))
         timeout = config.value("host_spawn_ready_timeout")
         if timeout:
-            imports = ", ".join(each for each in request.preload if each != "monarch.actor")
+            imports = ", ".join(each for each in request.preload if not each.startswith(_OWN))
             self._poller.call_later(
                 timeout, lambda: self._spawn_timed_out(mesh, starting, timeout, imports)
             )

@@ -22,6 +22,7 @@ from typing import Protocol
 from ... import config
 from ..._lazy import lazy_logger
 from ..._namedtuple import NamedTuple
+from ..extension import View, output_view
 from ..hub.prints import Note
 from ..wire.address import ProcAddress
 
@@ -146,25 +147,6 @@ class Mark(NamedTuple):
     number: int
 
 
-class View(Protocol):
-    """Shows outputs where they are not simply written, on the printer's thread.
-
-    Attributes:
-        due: When `expire` has something to show, as `time.monotonic` counts.
-    """
-
-    @property
-    def due(self) -> float | None: ...
-    def show(self, output: Output, /) -> None: ...
-    def expire(self) -> None: ...
-    def flush(self) -> None: ...
-
-
-def make_view(write: Callable[[str, str], None]) -> View:
-    # replaced by the public face: how a terminal looks, and what is collected, is a plane's matter
-    raise NotImplementedError
-
-
 class Printer:
     """Writes to the client's ``sys.stdout`` and ``sys.stderr`` as they are at that moment, on a
     thread of its own.
@@ -266,8 +248,11 @@ class Printer:
             )
 
     def _show(self, output: Output) -> None:
-        self._view = self._view or make_view(write)
-        self._view.show(output)
+        self._view = self._view or output_view(write)
+        if self._view is None:
+            write(output.stream, output.to_text())
+        else:
+            self._view.show(output)
 
     def _is_plain(self, output: Output) -> bool:
         """Return whether output is written unchanged: no other form is asked for, or was before."""

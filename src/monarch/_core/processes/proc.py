@@ -6,7 +6,6 @@ Its main thread is the I/O loop; each actor has a thread of its own.
 from __future__ import annotations
 
 import builtins
-import importlib
 import os
 import pickle
 import signal
@@ -15,11 +14,11 @@ import sys
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from ... import _seeds, _slow_imports, config
+from ... import _seeds, _slow_imports, _stack_dump, config
 from ..._guards import main_guard
 from ..._guards.main_guard import SPEC_VARIABLE
-from ..._lazy import engine_log
 from ..._title import set_title
+from .. import extension
 from ..actors import debugging, log, sampling
 from ..actors.base_cell import BaseCell
 from ..actors.cell import ActorCell
@@ -39,7 +38,7 @@ from ..supervision.ownership import OwnedMesh
 from ..wire import script
 from ..wire.address import ROOT, ProcAddress
 from ..wire.frame import Frame
-from . import spawner, stack_dump
+from . import spawner
 from .fork_exit import leave
 from .specs import UNNAMED, ProcSpec
 
@@ -98,7 +97,7 @@ def run(spec: ProcSpec) -> None:
     """Serve until told to stop; afterwards the interpreter ends as any does, with atexit functions
     and finalizers.
     """
-    stack_dump.install()
+    _stack_dump.install()
     script.install()
     spawner.prefer_forkserver()
     # a program that this one starts, and leaves behind, must not hold its address
@@ -130,20 +129,13 @@ def _forked(hub: MessageHub) -> None:
         box.abandon()
     forget()
     debugging.uninstall()
-    set_fallback(_as_client, override=True)
+    set_fallback(extension.client_context, override=True)
     for number, default in (
         (signal.SIGINT, signal.default_int_handler),
         (signal.SIGTERM, signal.SIG_DFL),
     ):
         if signal.getsignal(number) is spawner.ignore_interrupt:
             signal.signal(number, default)
-
-
-def _as_client() -> Context:
-    # an executed proc whose actors are of other modules may do without
-    importlib.import_module("monarch.actor")
-    found: Context = importlib.import_module("monarch._core.client.client").client().context
-    return found
 
 
 def run_forked(spec: ProcSpec, inherited: dict[str, None]) -> NoReturn:
@@ -174,7 +166,7 @@ def _settle(spec: ProcSpec) -> None:
     config.inherit(spec.config, drop_configured=True)
     _seeds.reseed(spec.config.get("seed"))
     if config.value("file_log_level"):
-        engine_log().write_to_file(sys.argv[0], spec.root.proc)
+        extension.engine_log(sys.argv[0], spec.root.proc)
     main_guard.nesting = spec.nesting
     prints.install()
     prints.who = log.who_prints

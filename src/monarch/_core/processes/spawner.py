@@ -24,6 +24,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from ... import _seeds, config
+from ..._descriptors import allow_many
 from ..._guards import main_guard
 from ..._guards.main_guard import SPEC_VARIABLE
 from ..._guards.surroundings import explain
@@ -31,13 +32,12 @@ from ..._namedtuple import compile_constructors
 from ..hub import prints
 from ..hub.spawn_requests import Command, SpawnRequest, Start
 from ..net import unix
-from ..net.descriptors import allow_many
 from ..wire.address import ProcAddress
 from .children import ChildWatch, changes
 from .control import Bound, Changed, ControlReader, Forked, Kill, Unstarted, send_message
 from .fork_exit import disarm_finalizers, libc
 from .leftovers import signal_group
-from .specs import ProcSpec, needs_exec, write_spec
+from .specs import PROC_MODULE, ProcSpec, needs_exec, write_spec
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -330,7 +330,7 @@ def execute(
     spec: ProcSpec, command: Command | None, env: dict[str, str], numactl: Sequence[str]
 ) -> None:
     """Replace this process by a new interpreter, or by the given command that starts one."""
-    command = command or Command(sys.executable, None, ("-m", "monarch._core.processes.proc"))
+    command = command or Command(sys.executable, None, ("-m", PROC_MODULE))
     fd = write_spec(spec)
     os.set_inheritable(fd, True)
     argv = [command.arg0 or command.program, *command.args]

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ..wire.channel import Channel
 
 
+PROC_MODULE = f"{__package__}.proc"
+"""What a new interpreter runs to become a proc."""
+
 UNNAMED = "anon"
 """Name of procs that were given none; they go by that of the first actors on them."""
 

@@ -23,6 +23,9 @@ UNSTARTED = "unstarted"  # the process never came up; whoever asked for it has t
 UNHANDLED = "unhandled"  # something it owns failed, and it did not handle that
 
 
+INJECTED = "a fault that was injected (monarch.testing.inject)"
+"""In the reason, or the last output, of a failure that a test has asked for."""
+
 _REMEMBERED = 16 * 1024
 """Characters of a text, and bytes of an exception, that are remembered of a failure."""
 
@@ -230,6 +233,11 @@ class MeshFailure:
         while not event.error and event.source is not None:
             event = event.source
         return load_exception(event.error) if event.error else None
+
+    @property
+    def is_injected(self) -> bool:
+        """True if it, or what led to it, was asked for: see `monarch.testing.inject`."""
+        return INJECTED in repr(self.event)  # with its reason, last output, and source
 
     @property
     def exit_code(self) -> int | None:

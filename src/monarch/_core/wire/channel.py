@@ -44,7 +44,7 @@ class Channel(NamedTuple):
             `EVERYWHERE`.
         port: Of tcp and metatls; 0 = any free one when listening, or that of `fd`.
         path: Of ipc, an absolute path; of inproc, the number.
-        fd: Descriptor of the listening socket to adopt, or -1.
+        fd: Descriptor of the bound socket to adopt, or -1.
         bind: Where to listen, if not here.
     """
 

@@ -15,7 +15,6 @@ import types
 import uuid
 import weakref
 from collections.abc import Callable, Iterator
-from hashlib import blake2b
 from typing import Any
 
 from cloudpickle import cloudpickle
@@ -66,6 +65,8 @@ def once(marked: Mark, make: Callable[..., types.FunctionType], *args: Any) -> t
 
 
 def _made_of(function: types.FunctionType) -> bytes | None:
+    from hashlib import blake2b  # brings OpenSSL, 2 ms in every process; few functions pass here
+
     reached = [function]
     said = blake2b(digest_size=16)
     try:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .address import ProcAddress
+from .. import extension
 
 Reducer = Callable[[Any], Any]
 Dumped = tuple[bytes, Sequence[memoryview]]
@@ -16,7 +16,7 @@ Dumped = tuple[bytes, Sequence[memoryview]]
 
 
 class OnlyLentError(TypeError):
-    """Raised for a value that is only lent to who gets a message: see `register_lender`."""
+    """Raised for a value that is only lent to who gets a message: see `extension.lend`."""
 
 
 NOT_TWICE = (
@@ -50,10 +50,6 @@ class Loan:
         self._order.release()
 
 
-Lender = Callable[[Callable[[], Dumped], Sequence[ProcAddress], int], Dumped | Loan]
-lender: Lender | None = None
-"""Pickles messages that may hold what stays where it is: see `register_lender`."""
-
 # replaced where actors run
 own_classes: Callable[[], dict[str, type] | None] = lambda: None  # noqa: E731
 """The classes that came by value to the actor that runs, by their ids; None where none runs."""
@@ -63,33 +59,7 @@ script_names: Callable[[], dict[str, Any]] = lambda: vars(sys.modules["__main__"
 """The names of the script, as far as they are known here."""
 
 _reducers: dict[type, Reducer | None] = {}  # None: has none, as was found out before
-_lazy_reducers: dict[str, Callable[[], dict[type, Reducer]]] = {}
-
-
-def register_reducers(package: str, load: Callable[[], dict[type, Reducer]]) -> None:
-    """Teach the picklers about a package's types, when one of them first turns up.
-
-    Args:
-        package: Top-level package name, for example ``"torch"``.
-        load: Returns ``{type: reducer}``; a reducer returns what ``__reduce__`` would. Called until
-            it has returned once; by several threads at the same time where they need it at the same
-            time.
-    """
-    _lazy_reducers[package] = load
-    for kind, reducer in list(_reducers.items()):
-        if reducer in (None, _reduce_held):
-            del _reducers[kind]
-
-
-def register_lender(lend: Lender) -> None:
-    """Have values lent to actors that can't be copied into messages.
-
-    Args:
-        lend: Called with what pickles a message, the procs that it goes to, and the actor there;
-            returns what to send. Raises ValueError if the values do not live there.
-    """
-    global lender
-    lender = lend
+_loaded: set[str] = set()  # packages whose reducers are in it
 
 
 def reduce_extension(kind: type, obj: Any) -> Any:
@@ -105,11 +75,9 @@ def _reduce_first(obj: Any) -> Any:
     if module == "__main__":
         return _reduce_held(obj)
     package = module.partition(".")[0]
-    load = _lazy_reducers.get(package)
-    if load is not None:
-        _reducers.update(load())
-        # only now: until then, other threads must not take the default
-        _lazy_reducers.pop(package, None)
+    if package not in _loaded and (found := extension.reducers.get(package)) is not None:
+        _reducers.update(found)
+        _loaded.add(package)  # only now: until then, other threads must not take the default
         return reduce_extension(kind, obj)
     home = getattr(sys.modules.get(module), "__dict__", {})
     if home.get(kind.__name__) is not kind or kind is object:

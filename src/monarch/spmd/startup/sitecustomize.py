@@ -5,7 +5,8 @@ It has the interpreter write its stacks on request, and then removes itself.
 That of rank 0 serves the store of all ranks, too: by a fork, once it has imported torch. Importing
 torch for that anywhere else takes as long as the ranks take for their whole start.
 
-The folder of this file is the first of PYTHONPATH; nothing of Monarch is imported.
+The folder of this file is the first of PYTHONPATH; nothing of Monarch is imported. Where there are
+several hosts it stays there, for programs that the script starts: they meet as it does.
 """
 
 from __future__ import annotations
@@ -13,21 +14,26 @@ from __future__ import annotations
 import os
 import sys
 
+import monarch_startup  # type: ignore[import-not-found, unused-ignore]  # beside this file
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes 10 ms
-    from types import ModuleType
     from typing import Any
+
+_PLACE = "MONARCH_STORE_AT"
 
 
 def _take_stack_signal() -> None:
     import faulthandler
 
-    number, _, name = os.environ.pop("MONARCH_STACKS").partition(":")
-    faulthandler.register(int(number), os.memfd_create(name, os.MFD_CLOEXEC), all_threads=True)
+    told = os.environ.pop("MONARCH_STACKS", None)
+    if told is not None:  # it is the script itself
+        number, _, name = told.partition(":")
+        faulthandler.register(int(number), os.memfd_create(name, os.MFD_CLOEXEC), all_threads=True)
 
 
 class _Store:
-    """Serves the store from the import of torch on; it is a finder of modules until then.
+    """Serves the store from the import of torch on.
 
     The server is a fork that nobody sees: no child of the script, with none of its files. It ends
     when `proc` closes.
@@ -46,26 +52,8 @@ class _Store:
         for fd in self._fds:
             os.set_inheritable(fd, False)  # they are not for programs that the script starts
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Find `torch.distributed`, which `import torch` imports, and fork once that is there."""
-        if name != "torch.distributed":
-            return None
-        from importlib.machinery import PathFinder
-
-        sys.meta_path.remove(self)
-        spec = PathFinder.find_spec(name, path, target)
-        loader: Any = spec.loader if spec is not None else None
-        if loader is not None:
-            load = loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                load(module)
-                self._fork(module)
-
-            loader.exec_module = exec_module
-        return spec
-
-    def _fork(self, distributed: Any) -> None:
+    def fork(self, distributed: Any) -> None:
+        """Begin, with the module `torch.distributed`, which `import torch` imports."""
         import warnings
 
         with warnings.catch_warnings():
@@ -116,17 +104,32 @@ class _Store:
 def _take_store() -> None:
     offered = os.environ.pop("MONARCH_STORE", None)
     if offered is not None:
-        sys.meta_path.insert(0, _Store(*offered.split(":")))
+        monarch_startup.once_imported("torch.distributed", _Store(*offered.split(":")).fork)
+
+
+def _take_place() -> None:
+    told = os.environ.get(_PLACE)
+    if told is not None:
+        port, number, address = told.split(":", 2)
+
+        def store(distributed: Any, timeout: Any) -> Any:
+            return distributed.TCPStore(
+                "localhost", int(port), is_master=False, timeout=timeout, wait_for_workers=False
+            )
+
+        monarch_startup.meet((address, number), store)
 
 
 def _step_aside() -> None:
     """Leave the environment, the path and the name to whom they belong."""
-    folder, _, rest = os.environ["PYTHONPATH"].partition(os.pathsep)
+    folder = os.path.dirname(__file__)
     sys.path.remove(folder)
-    if rest:
-        os.environ["PYTHONPATH"] = rest
-    else:
-        del os.environ["PYTHONPATH"]
+    if _PLACE not in os.environ:
+        rest = os.environ["PYTHONPATH"].partition(os.pathsep)[2]
+        if rest:
+            os.environ["PYTHONPATH"] = rest
+        else:
+            del os.environ["PYTHONPATH"]
     own = sys.modules.pop("sitecustomize")
     try:
         # the machine's own, if it has one
@@ -141,5 +144,6 @@ def _step_aside() -> None:
 try:
     _take_stack_signal()
     _take_store()
+    _take_place()
 finally:
     _step_aside()

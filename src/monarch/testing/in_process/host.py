@@ -114,7 +114,7 @@ class LocalProcs(HostProcs):
             self._pauses.changed(number, False)
             # not here: what has to be done first was said before
             self._poller.call_soon(
-                lambda: self._follow(entry, entry.exited(status, "", time.monotonic()))
+                lambda: self._follow(entry, entry.exited(status, hub.suspicion, time.monotonic()))
             )
 
     def _probe(self, name: str) -> None:

@@ -214,6 +214,7 @@ class LocalHub(MessageHub):
         self.hosts = network.hosts
         self.overdue.watching = True  # for ever: no thread vanishes here
         self.pid = 0  # of a proc
+        self.suspicion = ""  # of a proc, as its failure has them
         self.on_stop: Callable[[], None] = self.end_at_once
         self.on_death: Callable[[int], None]  # of a proc: with its exit status, as of a process
         self.on_still: Callable[[bool], None]

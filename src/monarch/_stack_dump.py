@@ -2,7 +2,7 @@
 
 It works while C code holds the GIL. But nothing can be set up by then, so each process does this
 when it starts: 4 µs, 100 in a process that was just forked, one descriptor, no memory until the
-signal comes. Who reads is `monarch.stacks`, in the host agent.
+signal comes. `monarch.stacks` reads it, in the host agent.
 """
 
 from __future__ import annotations

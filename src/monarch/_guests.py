@@ -1,0 +1,86 @@
+"""The guests of the engine: who fills which point of `_core/extension.py`, in every process.
+
+Nothing named here is imported before its point is used. `tests/api/test_guests.py` holds that each
+exists and takes what its point gives.
+"""
+
+from __future__ import annotations
+
+from ._core import extension
+
+
+def _handlers(*modules: str, of_records: str = "") -> dict[str, str]:
+    """Where the handlers of control records are, by the module of the records."""
+    return {of_records or module: f"{module}:HANDLERS" for module in modules}
+
+
+GUESTS: dict[str, extension.Place | dict[str, extension.Place]] = {
+    # calls and messages
+    "repeat": "monarch.actor.retrying:kind_for",
+    "rref": "monarch.tensor_engine.endpoints:rref",
+    "sampler": "monarch.telemetry.messages:start",
+    "exporter": "monarch.telemetry.otlp:start",
+    "span": "monarch.telemetry.spans:span",
+    "traced": "monarch.telemetry.spans:traced",
+    "get_meter": "monarch.telemetry.metrics:get_meter",
+    "reducers": {
+        "functools": "monarch.actor.stdlib_reducers:OF_FUNCTOOLS",
+        "torch": "monarch.tensor_engine.pickling:REDUCERS",
+        "weakref": "monarch.actor.stdlib_reducers:OF_WEAKREF",
+    },
+    "control": {
+        **_handlers("monarch.rdma.buffer", of_records="monarch.rdma.records"),
+        **_handlers("monarch.service.router", of_records="monarch.service.records"),
+        **_handlers(
+            "monarch._kept_store",
+            "monarch.actor.controllers",
+            "monarch.control",
+            "monarch.debugger.protocol",
+            "monarch.environments.enter",
+            "monarch.logs.keep",
+            "monarch.logs.options",
+            "monarch.programs",
+            "monarch.stacks.capture",
+            "monarch.stacks.host",
+            "monarch.stacks.py_spy",
+            "monarch.sync.host",
+            "monarch.sync.reload",
+            "monarch.sync.update",
+            "monarch.telemetry.at_fault",
+            "monarch.telemetry.collect",
+            "monarch.telemetry.watch",
+            "monarch.tensor_engine.engine_transfer",
+            "monarch.why.pace",
+        ),
+    },
+    # the debugger
+    "keep_raised": "monarch.debugger.debuggee:keep",
+    "stop_here": "monarch.debugger.debuggee:stop",
+    "source_lines": "monarch.debugger.sources:fetch",
+    "debug_offer": "monarch.debugger.protocol:Offered",
+    # output, terminals, notebooks
+    "output_view": "monarch.logs.view:LogView",
+    "log_options": "monarch.logs.options:set_options",
+    "kept_logs": "monarch.logs.keep:keep_logs_of_program",
+    "draw": "monarch.actor.grid:draw",
+    "html": "monarch.jupyter.html:shown",
+    "progress": "monarch.actor.attach_progress:AttachProgress",
+    # methods of meshes
+    "device_mesh": "monarch.tensor_engine.engine_meshes:device_mesh_of",
+    "stacks": "monarch.stacks.gather:of_hosts",
+    "sync": "monarch.sync.push:sync_to",
+    "mirror": "monarch.environments.mirror:mirror_to",
+    "update_class": "monarch.sync.update:update_class",
+    "take_class": "monarch.sync.update:take_class",
+    # the client
+    "client_context": "monarch.actor:_client_context",
+    "fault_hook": "monarch.actor:_fault_hook",
+    "keep_report": "monarch._engine_log:keep_report",
+    "engine_log": "monarch._engine_log:write_to_file",
+    "bootstrap_module": "monarch.compat:bootstrap_module",
+}
+
+
+def install() -> None:
+    """Tell the engine of them."""
+    extension.announce(GUESTS)

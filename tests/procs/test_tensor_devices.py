@@ -1,0 +1,205 @@
+"""GPUs of ranks, as instructions: which one each thread enters, and in which order it communicates."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="distributed tensors need torch")
+
+import torch
+
+from monarch.tensor_engine import devices, worker_collectives
+from monarch.tensor_engine.instructions import Definition
+from monarch.tensor_engine.stream_rendezvous import Rendezvous
+from monarch.tensor_engine.templates import Template
+from monarch.tensor_engine.worker_collectives import TensorLook
+
+pytestmark = pytest.mark.torch
+
+
+class FakeCuda:
+    """The part of ``torch.cuda`` that chooses devices, without a GPU."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.entered: list[tuple[str, int]] = []  # by which thread
+        self.up = False
+        self._queued: list[Any] = []
+
+    def start(self) -> None:
+        self.up = True
+        for call in self._queued:
+            call()
+
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(torch.backends.cuda, "is_built", lambda: True)
+        patch.setattr(torch.cuda, "is_initialized", lambda: self.up)
+        patch.setattr(torch.cuda, "device_count", lambda: self.count)
+        patch.setattr(torch.cuda, "_lazy_call", self._queued.append)
+        patch.setattr(torch.cuda, "set_device", self._set)
+
+    def _set(self, device: int) -> None:
+        self.entered.append((threading.current_thread().name, device))
+
+
+@pytest.fixture(autouse=True)
+def _of_nobody(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(devices, "_entered", threading.local())
+    for name in devices._VISIBLE:
+        monkeypatch.delenv(name, raising=False)
+    yield
+    devices.place(0, 1)
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    cuda = FakeCuda(8)
+    cuda.install(monkeypatch)
+    return cuda
+
+
+def on_thread(name: str, do: Any) -> None:
+    thread = threading.Thread(target=do, name=name)
+    thread.start()
+    thread.join()
+
+
+def test_each_thread_enters_the_gpu_of_its_rank_once_cuda_is_used(cuda: FakeCuda) -> None:
+    devices.place(3, 8)
+    devices.enter()
+    devices.enter()
+    assert cuda.entered == []  # a program of CPUs makes no context
+
+    def second() -> None:
+        devices.enter()
+        cuda.start()
+        devices.enter()
+
+    on_thread("second", second)
+    assert cuda.entered == [("second", 3)]
+    devices.enter()
+    devices.enter()
+    on_thread("third", devices.enter)
+    here = threading.current_thread().name
+    assert cuda.entered == [("second", 3), (here, 3), ("third", 3)]
+
+
+def test_an_operation_with_a_device_enters_it_before_it_runs(cuda: FakeCuda) -> None:
+    devices.place(2, 4)
+    cuda.start()
+
+    def make(device: torch.device) -> list[tuple[str, int]]:
+        return list(cuda.entered)
+
+    def ran(device: str) -> list[tuple[str, int]]:
+        args = [torch.device(device)]
+        made: Any = Template(Definition("make", args, {}, ()), make).call([], ())
+        return list(made)
+
+    assert ran("cpu") == []
+    assert [device for _, device in ran("cuda")] == [2]
+
+
+def test_ranks_get_no_number_of_a_gpu_from_the_program() -> None:
+    assert devices.of_rank(torch.device("cuda:5")) == torch.device("cuda")
+    assert devices.of_rank(torch.device("cpu")) == torch.device("cpu")
+
+
+def test_a_process_that_was_given_one_gpu_has_that_one(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda.count = 1
+    cuda.start()
+    devices.place(3, 8)
+    for name, value in [
+        ("CUDA_VISIBLE_DEVICES", "MIG-8"),
+        ("HIP_VISIBLE_DEVICES", "5"),
+        ("ROCR_VISIBLE_DEVICES", "5"),
+    ]:
+        monkeypatch.setattr(devices, "_entered", threading.local())
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            devices.enter()
+    assert [device for _, device in cuda.entered] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("visible", ["", "0,1"])
+def test_fewer_gpus_than_ranks_are_an_error(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, visible: str
+) -> None:
+    cuda.count = 2 if visible else 1
+    cuda.start()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    devices.place(2, 4)
+    with pytest.raises(RuntimeError, match=r"process 2 of 4 on this host has no GPU of its own"):
+        devices.enter()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_of_two_gpus_that_swap_one_receives_first(
+    monkeypatch: pytest.MonkeyPatch, rank: int, device: str
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(worker_collectives, "_send", lambda *args: done.append("send") or [])
+    monkeypatch.setattr(worker_collectives, "_receive", lambda *args: done.append("receive"))
+    routes = {0: (1,), 1: (0,)}
+    known = SimpleNamespace(routes={7: ("meeting", routes)})
+    communication = SimpleNamespace(known=known, of=lambda *args: "group")
+    worker: Any = SimpleNamespace(
+        rank=rank, slots={1: "value"}, communication=communication, poisoned=False
+    )
+    look = TensorLook((1,), torch.float32, torch.device(device))
+    worker_collectives.transfer(worker, 0, 1, 2, look, 7)
+    first_receives = device == "cuda" and rank == 1
+    assert done == (["receive", "send"] if first_receives else ["send", "receive"])
+
+
+class OnGpu(torch.Tensor):
+    """A tensor that says that it is on a GPU, and notes who uses its memory."""
+
+    is_cuda = True
+    device = torch.device("cuda:1")
+    noted: Any = None
+
+    def record_stream(self, stream: Any) -> None:
+        self.noted.append(("memory is used by", stream))
+
+
+def test_a_value_of_another_stream_is_waited_for_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[Any] = []
+
+    class Event:
+        def record(self, stream: Any) -> None:
+            noted.append(("recorded on", stream))
+
+        def wait(self, stream: Any) -> None:
+            noted.append(("waited for by", stream))
+
+    class Entered:
+        def __init__(self, device: torch.device) -> None:
+            noted.append(("on", device))
+
+        def __enter__(self) -> None: ...
+        def __exit__(self, *raised: object) -> None: ...
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "device", Entered)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
+    value = torch.ones(1).as_subclass(OnGpu)
+    value.noted = noted
+    rendezvous = Rendezvous()
+    rendezvous.give(1, value)
+    assert rendezvous.take(1) is value
+    stream = "stream of cuda:1"
+    assert noted == [
+        ("on", torch.device("cuda:1")),
+        ("recorded on", stream),
+        ("waited for by", stream),
+        ("memory is used by", stream),
+    ]

@@ -1,0 +1,58 @@
+"""A part of torch's own database of operations, on a mesh: nothing differs without a word."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch", reason="distributed tensors need torch")
+
+import torch
+
+from helpers.each import for_each
+from monarch import inspect, no_mesh
+from monarch.actor import this_host
+from monarch.testing import local
+from torch_db import Outcome, chosen, compared, summary, tried
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("threads", "descriptors"),  # torch's
+]
+
+
+@pytest.mark.timeout(600)
+def test_one_of_ten_operations_of_torchs_database_is_right_or_refused() -> None:
+    found = summary(tried(chosen(0.1)))
+    assert found["wrong"] == {}
+    assert found["operations"] > 50
+    assert found["samples"]["right"] > 9 * found["samples"].get("refused", 0)
+
+
+@for_each(
+    "there, why",
+    [
+        (torch.tensor([1.0, 2.0]), ""),
+        (torch.tensor([1.0, 3.0]), "other values"),
+        (
+            torch.tensor([1.0, 2.0], dtype=torch.float64),
+            "torch.float64 (2,) for torch.float32 (2,)",
+        ),
+        (torch.tensor([1.0]), "torch.float32 (1,) for torch.float32 (2,)"),
+    ],
+)
+def test_what_differs_is_found(there: torch.Tensor, why: str) -> None:
+    here = torch.tensor([1.0, 2.0])
+    with local(), this_host().spawn_procs(per_host={"gpus": 1}).activate():
+        made = torch.ones(2)
+        inspect(made)
+        with no_mesh.activate():
+            found = compared(here, made, there, fixed=True)
+    assert found == (Outcome("wrong", why) if why else Outcome("right"))
+
+
+def test_a_share_is_the_same_each_time_and_names_are_taken() -> None:
+    assert [each.name for each in chosen(0.01)] == [each.name for each in chosen(0.01)]
+    assert {each.name for each in chosen(1, names=["add", "nn.functional.relu"])} == {
+        "add",
+        "nn.functional.relu",
+    }

@@ -1,0 +1,22 @@
+"""All of torch's own database of operations, on a mesh: nothing differs without a word."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch", reason="distributed tensors need torch")
+
+from torch_db import operations, summary, tried
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("threads", "descriptors"),  # torch's
+    pytest.mark.timeout(1200),
+]
+
+_SHARES = 12  # of some 60 operations each
+
+
+@pytest.mark.parametrize("share", range(_SHARES))
+def test_a_share_of_torchs_database_is_right_or_refused(share: int) -> None:
+    assert summary(tried(operations()[share::_SHARES]))["wrong"] == {}
