@@ -67,7 +67,7 @@ def test_a_run_that_was_kept_is_looked_at_as_a_program_is(
         assert (
             run["ranks"] == 19
             and run["status"] == "stuck"
-            and "has ended" in run["sentence"]
+            and "without trainers[" in run["sentence"]
             and run["begun"] < run["ended"]
         )
         then = program.asker.get(f"/runs/{run['id']}/v1/now")  # the same routes, over the file
@@ -108,7 +108,7 @@ def test_a_run_that_was_kept_is_looked_at_as_a_program_is(
         assert isinstance(now, dict)
         assert {mesh["name"]: mesh["size"] for mesh in now["meshes"].values()} == counts
         assert now["verdict"]["status"] == "stuck" and re.search(
-            r"trainers\[\d+\] has ended", now["verdict"]["sentence"]
+            r"without trainers\[\d+\]: ", now["verdict"]["sentence"]
         )
         assert get("/v1/access") == {"role": "act", "saved": True}
         seconds = get("/v1/time")

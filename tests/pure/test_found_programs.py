@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("typer")
+typer = pytest.importorskip("typer")
 
-from monarch.job import current
-from monarch.programs import Program
-from monarch.tools import found, query
+from monarch.errors import JobError  # noqa: E402
+from monarch.job import current  # noqa: E402
+from monarch.programs import Program  # noqa: E402
+from monarch.tools import found, query  # noqa: E402
 
 RUNNING = [
     Program(11, "monarch worker", 1.0, True, "w", "/elsewhere"),
@@ -31,8 +32,8 @@ def at_terminal(monkeypatch: pytest.MonkeyPatch, typed: str) -> list[str]:
     said: list[str] = []
     for stream in (sys.stdin, sys.stderr):
         monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(found.typer, "echo", lambda text, **_: said.append(text))
-    monkeypatch.setattr(found.typer, "prompt", lambda text, **more: more["type"](typed))
+    monkeypatch.setattr(typer, "echo", lambda text, **_: said.append(text))
+    monkeypatch.setattr(typer, "prompt", lambda text, **more: more["type"](typed))
     return said
 
 
@@ -53,7 +54,7 @@ def test_a_file_is_the_run_that_is_meant_whether_it_is_there_or_not(tmp_path: Pa
 
 
 def test_a_word_that_is_neither_is_a_job_that_is_looked_for() -> None:
-    with pytest.raises(found.job.JobError, match="there is no job 'training' here, only none"):
+    with pytest.raises(JobError, match="there is no job 'training' here, only none"):
         found.found("training")
 
 

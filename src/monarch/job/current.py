@@ -38,7 +38,7 @@ def set_current_job(spec: str) -> JobTrait:
         AttributeError: The module has no such attribute, or it is None.
         TypeError: It is no job.
     """
-    job = importspec_of(spec)
+    job = import_spec(spec)
     name = active_context()
     use_context(name)
     with opened(_folder(name)) as folder:
@@ -58,7 +58,7 @@ def load_current_job() -> JobTrait:
         raise FileNotFoundError(
             f"no job is set in {folder}: `monarch apply module.attribute` sets one"
         )
-    return importspec_of(spec)
+    return import_spec(spec)
 
 
 def contexts() -> list[str]:
@@ -194,7 +194,7 @@ def _folder(context: str) -> Path:
     return Path(HERE).absolute() / context
 
 
-def importspec_of(spec: str) -> JobTrait:
+def import_spec(spec: str) -> JobTrait:
     """Import the job that is named as ``module.attribute``; raises as `set_current_job` does."""
     module, _, name = spec.rpartition(".")
     if not module or not name:

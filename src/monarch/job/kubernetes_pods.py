@@ -185,7 +185,7 @@ def _trouble(pod: Object) -> Trouble | None:
             text = f"{reason}{_after(waiting.get('message'))}"
             return Trouble(name, text, reason in _HOPELESS, container=container["name"])
         states = container.get("state", {}), container.get("lastState", {})
-        ended = next((each["terminated"] for each in states if "terminated" in each), {})
+        ended: Object = next((each["terminated"] for each in states if "terminated" in each), {})
         if ended.get("exitCode"):
             text = (
                 f"its container {container['name']!r} has ended with exit status"
