@@ -146,7 +146,12 @@ def test_of_two_gpus_that_swap_one_receives_first(
     monkeypatch: pytest.MonkeyPatch, rank: int, device: str
 ) -> None:
     done: list[str] = []
-    monkeypatch.setattr(worker_collectives, "_send", lambda *args: done.append("send") or [])
+
+    def send(*args: object) -> list[Any]:
+        done.append("send")
+        return []
+
+    monkeypatch.setattr(worker_collectives, "_send", send)
     monkeypatch.setattr(worker_collectives, "_receive", lambda *args: done.append("receive"))
     routes = {0: (1,), 1: (0,)}
     known = SimpleNamespace(routes={7: ("meeting", routes)})

@@ -44,9 +44,9 @@ def _(x: torch.Tensor) -> torch.Tensor:
 def unpooled(x: torch.Tensor) -> Any:
     """A result of which the kernel of CPUs has other strides than the fake one."""
     x = x.contiguous(memory_format=torch.channels_last)
-    made: Any = functional.max_unpool2d(
-        *functional.max_pool2d(x, 2, return_indices=True), kernel_size=2
-    )
+    pooled: Any = functional.max_pool2d(x, 2, return_indices=True)
+    values, indices = pooled
+    made: Any = functional.max_unpool2d(values, indices, [2, 2])
     return made
 
 

@@ -23,13 +23,18 @@ pytestmark = [
     pytest.mark.may_keep("threads", "descriptors"),  # torch's
 ]
 
+
+def flex(each: torch.Tensor) -> Any:
+    return flex_attention(each, each, each)
+
+
 REFUSED: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
     "cond": (
         lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)),
         r"torch.where\(condition, a, b\) can.*remote function",
     ),
     "flex_attention": (
-        lambda x: flex_attention(*[torch.ones(1, 1, 4, 8)] * 3),
+        lambda x: flex(torch.ones(1, 1, 4, 8)),
         "scaled_dot_product_attention.*remote function",
     ),
     "compressed rows": (lambda x: torch.eye(3).to_sparse_csr(), "torch.sparse_csr. Use dense ones"),

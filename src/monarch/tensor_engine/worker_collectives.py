@@ -229,7 +229,7 @@ def transfer(
         receives_first = look.device.type != "cpu" and origin in routes.get(rank, ())
         receives_first = receives_first and origin is not None and origin < rank
         if receives_first:
-            result = _receive(groups[origin], look)
+            result = _receive(groups[origin], look)  # type: ignore[index]  # not None, as above
         sent = [_send(groups[peer], given, look) for peer in routes.get(rank, ()) if peer != rank]
         if origin == rank:
             result = given.clone() if isinstance(given, torch.Tensor) else given
