@@ -241,7 +241,7 @@ def test_hosts_are_seen_below_their_mesh_and_one_alone_at_the_point_itself(home:
     ]
     assert [line for line in said.splitlines() if line.split(" ")[0].isupper()] == [
         f"LAYOUT {paths}",
-        "TWICE MountError True",
+        "TWICE TakenError True",
         "STILL said",
     ], said
     wait_until(lambda: not mounted_below(home.folder), what="the end of all mounts")
