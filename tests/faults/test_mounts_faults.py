@@ -181,7 +181,7 @@ def test_what_a_run_has_left_mounted_is_removed_by_the_next(home: Home) -> None:
     assert [line for line in said.splitlines() if line[:1].isupper()] == [
         "SHOWN ['there']",
         "SAME False",
-        "ONE ['MOUNTED', 'MountError True', 'MountError True'] ['there']",
+        "ONE ['MOUNTED', 'TakenError True', 'TakenError True'] ['there']",
         *[
             f"NESTED MountError {home.folder / point} shows {path}"
             for point in ("link/there/seen", ".")
