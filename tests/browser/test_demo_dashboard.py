@@ -79,7 +79,7 @@ def test_from_the_verdict_to_the_odd_ranks_stack_logs_and_debugger(tab: Tab, by:
     page = tab.open("now")
     verdict = tab.wait_for(".verdict.bad", "999 ranks of trainers in all_reduce")
     assert re.search(
-        r"rank 417 .*host h52, gpu 1.* in recv_into \(data\.py:31\)", verdict.inner_text()
+        r"trainers\[417\] \(host h52, gpu 1.* in recv_into \(data\.py:31\)", verdict.inner_text()
     )
     tab.picture("now")
     verdict.click() if by == "mouse" else verdict.press("Enter")

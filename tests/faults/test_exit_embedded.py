@@ -170,7 +170,8 @@ def test_the_plugin_is_found_by_pytest_and_imports_nothing_in_a_run_without_mona
 
         def test_it():
             mine = {name for name in sys.modules if name.startswith("monarch._core.")}
-            assert mine == {"monarch._core.client", "monarch._core.client.session"}
+            client = {"monarch._core.client", "monarch._core.client.session"}
+            assert mine == client | {"monarch._core.extension"}
         """,
         name="test_user.py",
         python_args=["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "monarch.pytest_plugin"],

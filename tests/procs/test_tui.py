@@ -193,7 +193,7 @@ def test_failures_show_their_message_and_lead_to_the_last_output(watched: Watche
         await seen.until("dying", "non-zero code 3")
         await seen.enlarge()
         await seen.until(
-            "dying  the process this actor was running on failed: the process exited with non-zero"
+            "dying[0]  the process this actor was running on failed: the process exited with non-zero"
             " code 3"
         )
         await seen.press("enter")
