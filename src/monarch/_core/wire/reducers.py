@@ -88,7 +88,7 @@ def _reduce_first(obj: Any) -> Any:
 
 
 def _is_plain(kind: type) -> bool:
-    own = {name for base in kind.__mro__[:-1] for name in vars(base)}
+    own = {name for base in kind.__mro__[:-1] for name in list(vars(base))}  # threads add to them
     return own.isdisjoint(("__reduce__", "__reduce_ex__")) and not issubclass(kind, type)
 
 
