@@ -69,7 +69,7 @@ def dump(
     for mentions in (True, False):
         stream = io.BytesIO()
         pickler = _ValuePickler(stream, protocol=5, buffer_callback=in_band)
-        pickler.mentions = mentions
+        pickler.mentions, pickler.walk = mentions, functions.Walk()
         try:
             pickler.dump(obj)
             break
@@ -139,6 +139,7 @@ class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle i
     """Whether to send what classes of the script only mention in annotations, too."""
     mentioned = False
     """Whether there was any."""
+    walk: functions.Walk
 
     def reducer_override(self, obj: Any) -> Any:
         reduced = reduce_extension(type(obj), obj)
@@ -148,9 +149,8 @@ class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle i
         if type(obj) is types.FunctionType and reduced is not NotImplemented:
             _note_submodules(obj, reduced[2][1])
             make, described, state, *rest = reduced[:5]
-            marked = functions.mark(obj)
-            if marked:
-                make, described = functions.once, (marked, make, *described)
+            if marked := self.walk.marked(obj):
+                make, described = functions.once, (*marked, make, *described)
             return make, described, (*state, self._hints(obj)), *rest, _set_function
         if (
             type(reduced) is tuple
@@ -221,7 +221,7 @@ def _note_submodules(function: types.FunctionType, slots: dict[str, Any]) -> Non
     `import urllib.request` binds no more than `urllib`. cloudpickle finds what else is meant in the
     names of the outer code alone.
     """
-    inner = _inner_code(function.__code__)
+    inner = functions.inner_code(function.__code__)
     if inner:
         values = [
             *slots["__globals__"].values(),
@@ -232,11 +232,6 @@ def _note_submodules(function: types.FunctionType, slots: dict[str, Any]) -> Non
             slots["_cloudpickle_submodules"] += _cloudpickle._find_imported_submodules(
                 code, modules
             )
-
-
-def _inner_code(code: types.CodeType) -> list[types.CodeType]:
-    direct = [part for part in code.co_consts if isinstance(part, types.CodeType)]
-    return [found for part in direct for found in (part, *_inner_code(part))]
 
 
 def is_importable(obj: Any) -> bool:
