@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from ._core import extension
 
-
-def _handlers(*modules: str, of_records: str = "") -> dict[str, str]:
-    """Where the handlers of control records are, by the module of the records."""
-    return {of_records or module: f"{module}:HANDLERS" for module in modules}
-
+_OWN_RECORDS = """
+    _kept_store actor.controllers control debugger.protocol environments.enter logs.keep logs.options
+    programs stacks.capture stacks.host stacks.py_spy sync.host sync.reload sync.update
+    telemetry.at_fault telemetry.collect telemetry.watch tensor_engine.engine_transfer why.pace
+"""
+"""Modules of this package that have control records, and their handlers as `HANDLERS`."""
 
 GUESTS: dict[str, extension.Place | dict[str, extension.Place]] = {
     # calls and messages
@@ -29,29 +30,9 @@ GUESTS: dict[str, extension.Place | dict[str, extension.Place]] = {
         "weakref": "monarch.actor.stdlib_reducers:OF_WEAKREF",
     },
     "control": {
-        **_handlers("monarch.rdma.buffer", of_records="monarch.rdma.records"),
-        **_handlers("monarch.service.router", of_records="monarch.service.records"),
-        **_handlers(
-            "monarch._kept_store",
-            "monarch.actor.controllers",
-            "monarch.control",
-            "monarch.debugger.protocol",
-            "monarch.environments.enter",
-            "monarch.logs.keep",
-            "monarch.logs.options",
-            "monarch.programs",
-            "monarch.stacks.capture",
-            "monarch.stacks.host",
-            "monarch.stacks.py_spy",
-            "monarch.sync.host",
-            "monarch.sync.reload",
-            "monarch.sync.update",
-            "monarch.telemetry.at_fault",
-            "monarch.telemetry.collect",
-            "monarch.telemetry.watch",
-            "monarch.tensor_engine.engine_transfer",
-            "monarch.why.pace",
-        ),
+        "monarch.rdma.records": "monarch.rdma.buffer:HANDLERS",
+        "monarch.service.records": "monarch.service.router:HANDLERS",
+        **{f"monarch.{name}": f"monarch.{name}:HANDLERS" for name in _OWN_RECORDS.split()},
     },
     # the debugger
     "keep_raised": "monarch.debugger.debuggee:keep",
