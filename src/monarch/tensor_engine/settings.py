@@ -80,8 +80,7 @@ def current() -> Settings:
     before, settings = _last
     if values != before:
         pairs = zip(FLAGS.items(), values, strict=False)
-        changed = [(name, value) for (name, flag), value in pairs if value != flag.default]
-        settings = tuple(changed)
+        settings = tuple([(name, value) for (name, flag), value in pairs if value != flag.default])
         _last = values, settings
     return settings
 
