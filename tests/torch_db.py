@@ -38,7 +38,7 @@ _LARGE = 1 << 20  # elements; of samples that are larger nothing new is learned
 _LOST = {
     "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided",
 }  # fmt: skip
-"""What their results hold nobody knows."""
+"""Operations whose results hold what nobody knows."""
 
 
 class Outcome(NamedTuple):
@@ -49,7 +49,7 @@ class Outcome(NamedTuple):
 
 
 def operations() -> list[Any]:
-    """All of torch's database."""
+    """Return torch's whole database."""
     if "expecttest" not in sys.modules:  # it is used for tests of torch's own
         try:
             importlib.import_module("expecttest")

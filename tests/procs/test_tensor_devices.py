@@ -49,7 +49,7 @@ class FakeCuda:
 
 @pytest.fixture(autouse=True)
 def _of_nobody(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(devices, "_entered", threading.local())
+    monkeypatch.setattr(devices, "_entered", devices._Entered())
     for name in devices._VISIBLE:
         monkeypatch.delenv(name, raising=False)
     yield
@@ -121,7 +121,7 @@ def test_a_process_that_was_given_one_gpu_has_that_one(
         ("HIP_VISIBLE_DEVICES", "5"),
         ("ROCR_VISIBLE_DEVICES", "5"),
     ]:
-        monkeypatch.setattr(devices, "_entered", threading.local())
+        monkeypatch.setattr(devices, "_entered", devices._Entered())
         with monkeypatch.context() as patch:
             patch.setenv(name, value)
             devices.enter()

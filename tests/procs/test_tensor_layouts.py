@@ -1,4 +1,4 @@
-"""What ranks make is laid out as the program takes it to be, whatever their kernels prefer."""
+"""Results on ranks are laid out as the program takes them to be, whatever their kernels prefer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can't be done on distributed tensors says what to do instead, and harms nothing."""
+"""An operation that is refused on distributed tensors says what to do instead, and harms nothing."""
 
 from __future__ import annotations
 

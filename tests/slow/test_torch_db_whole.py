@@ -1,4 +1,4 @@
-"""All of torch's own database of operations, on a mesh: nothing differs without a word."""
+"""Torch's whole database of operations, on a mesh: nothing differs without a word."""
 
 from __future__ import annotations
 

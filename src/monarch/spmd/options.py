@@ -41,7 +41,7 @@ _KNOWN = {
     "logs_specs": ("default",),
     "numa_binding": ("node", "socket", "exclusive", "core-complex"),
 }
-"""What there is to choose from: other values are mistakes, as for `torchrun`."""
+"""The values to choose from: others are mistakes, as for `torchrun`."""
 
 _LAUNCHERS = ("torchrun", "torch.distributed.run")
 

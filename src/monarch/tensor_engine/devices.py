@@ -17,8 +17,15 @@ from typing import Any
 import torch
 
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-_entered = threading.local()
 _place = (0, 1)  # of this process among those of its host
+
+
+class _Entered(threading.local):
+    place: tuple[int, int] | None = None
+    waits = False
+
+
+_entered = _Entered()
 
 
 def of_rank(device: torch.device) -> torch.device:
@@ -34,11 +41,13 @@ def place(local_rank: int, local_ranks: int) -> None:
 
 def enter() -> None:
     """Make the rank's GPU the current device of this thread, as soon as CUDA is used."""
-    if getattr(_entered, "place", None) == _place or not torch.backends.cuda.is_built():
+    if _entered.place == _place:
         return
-    if torch.cuda.is_initialized():
+    if not torch.backends.cuda.is_built():
+        _entered.place = _place  # there is none
+    elif torch.cuda.is_initialized():
         _enter(threading.get_ident())
-    elif not hasattr(_entered, "waits"):
+    elif not _entered.waits:
         _entered.waits = True
         torch.cuda._lazy_call(partial(_enter, threading.get_ident()))
 
@@ -51,7 +60,7 @@ def _enter(thread: int) -> None:
 
 
 def around(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, for which the current device is the rank's."""
+    """Return the function as one for which the current device is the rank's."""
 
     def entered(*args: Any, **kwargs: Any) -> Any:
         enter()

@@ -24,6 +24,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from . import settings, without_dynamo
+from .instructions import Layout
 
 _lock = threading.RLock()  # fakes are not made for several threads
 _metas: weakref.WeakValueDictionary[tuple[Any, ...], Meta] = weakref.WeakValueDictionary()
@@ -70,11 +71,7 @@ class Meta:
             return torch.empty_strided(
                 self.shape, self.stride, dtype=self.dtype, device=self.device
             )
-        reach = (
-            self.offset
-            + 1
-            + sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True) if n)
-        )
+        reach = Layout(*self.geometry, self.dtype).reach
         base = torch.empty(reach, dtype=self.dtype, device=self.device)
         return base.as_strided(self.shape, self.stride, self.offset)
 

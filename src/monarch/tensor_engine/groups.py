@@ -170,9 +170,8 @@ class RankGroup:
         if self._gpu is None:
             store = dist.PrefixStore("gpu", self._store)
             options = dist.ProcessGroupNCCL.Options()
-            options._timeout = (
-                TIMEOUT  # else ten minutes, after which its watchdog ends the process
-            )
+            # else ten minutes, after which its watchdog ends the process
+            options._timeout = TIMEOUT
             self._gpu = dist.ProcessGroupNCCL(store, self.index, self.size, options)
         return self._gpu
 

@@ -84,6 +84,14 @@ class Layout(NamedTuple):
     offset: int
     dtype: Any
 
+    @property
+    def reach(self) -> int:
+        """How many elements the memory has, at least."""
+        if 0 in self.shape:
+            return 0
+        steps = zip(self.shape, self.stride, strict=True)
+        return self.offset + 1 + sum((length - 1) * step for length, step in steps)
+
 
 class Definition(NamedTuple):
     """An operation with `Input` and `Number` in the places of what differs from call to call.

@@ -80,8 +80,7 @@ def current() -> Settings:
     before, settings = _last
     if values != before:
         pairs = zip(FLAGS.items(), values, strict=False)
-        changed = [(name, value) for (name, flag), value in pairs if value != flag.default]
-        settings = tuple(changed)
+        settings = tuple([(name, value) for (name, flag), value in pairs if value != flag.default])
         _last = values, settings
     return settings
 
@@ -102,7 +101,7 @@ class Scope:
     def around(
         self, function: Callable[..., Any], settings: Settings, shared: bool = False
     ) -> Callable[..., Any]:
-        """The same function, which runs with these settings.
+        """Return the function as one that runs with these settings.
 
         Args:
             function: An operation.
@@ -115,7 +114,8 @@ class Scope:
 
         def scoped(*args: Any, **kwargs: Any) -> Any:
             with self._free:
-                self._free.wait_for(lambda: not self._running or self._settings == settings)
+                while self._running and self._settings != settings:
+                    self._free.wait()
                 if not self._running:
                     self._set(held)
                     self._settings = settings
@@ -132,6 +132,8 @@ class Scope:
         return scoped
 
     def _set(self, held: dict[str, Any]) -> None:
+        if [FLAGS[name].get() for name in held] == [*held.values()]:
+            return  # as for most operations
         with ExitStack() as undo:
             for name, value in held.items():
                 flag = FLAGS[name]

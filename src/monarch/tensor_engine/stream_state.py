@@ -53,11 +53,10 @@ class Shared:
         self.failures = itertools.count(1)
 
     def define(self, number: int, definition: Definition) -> None:
-        path = definition.path
         try:
-            function = find(path)
+            function = find(definition.path)
         except Exception:
-            function = _later(path)  # it may be registered until it is used
+            function = _later(definition.path)  # it may be registered until it is used
         function = getattr(function, "_op", function)  # of an operator: what its `__call__` calls
         if definition.settings or self._side_by_side or self._in_process:
             function = scope.around(function, definition.settings, self._in_process)

@@ -86,7 +86,7 @@ class Template:
 
 
 def in_line(value: torch.Tensor, layout: Layout, is_first: bool) -> torch.Tensor:
-    """The same numbers, as the program takes them to be laid out.
+    """Return the numbers of a result as the program takes them to be laid out.
 
     Args:
         value: One of the results of an operation.
@@ -107,8 +107,7 @@ def in_line(value: torch.Tensor, layout: Layout, is_first: bool) -> torch.Tensor
         )
     if value.stride() == stride and value.storage_offset() == offset:
         return value
-    reach = offset + 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
-    memory = torch.empty(max(reach, 0), dtype=dtype, device=value.device)
+    memory = torch.empty(layout.reach, dtype=dtype, device=value.device)
     return memory.as_strided(shape, stride, offset).copy_(value)
 
 

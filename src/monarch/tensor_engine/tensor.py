@@ -267,7 +267,7 @@ def dispatch(
     known_key = tuple(key)
     plan = engine.plans.get(known_key)
     if plan is None:
-        plan = _new_plan(engine, op, args, kwargs, values)
+        plan = _new_plan(engine, op, args, kwargs, values, key[1])
         engine.plans[known_key] = plan
     if plan.constant:
         if not plan.same:
@@ -408,13 +408,14 @@ def _place(arg: Any, of: Any) -> Any:
     return place(arg)
 
 
-def _new_plan(engine: Any, op: Operator, args: Any, kwargs: Any, values: list[Value]) -> Plan:
+def _new_plan(
+    engine: Any, op: Operator, args: Any, kwargs: Any, values: list[Value], now: settings.Settings
+) -> Plan:
     if any(isinstance(arg, torch.UntypedStorage) for arg in args):
         raise operand_checks.storage_error(op.path)
     plan = make_plan(op, args, kwargs, [value.meta for value in values], _place)
     if not plan.constant:
         template = template_arguments(op, args, kwargs, _place, bool(values))
-        now = settings.current()
         engine.define(plan, Definition(op.path, *template, plan.writes, now, plan.layouts))
     return plan
 

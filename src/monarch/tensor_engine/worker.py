@@ -43,7 +43,6 @@ class Worker(Actor):
         self._main = Runner(self._shared, MAIN)
         self._runners = {MAIN: self._main}
         self._ending = threading.Lock()
-        self._spread = False
         # after a restart: what it had is lost, and the controller is about to hear of it
         self._lost = context().actor_instance.incarnation > 0
         self._failed: Callable[[BaseException], object] = cell._fail
@@ -75,7 +74,8 @@ class Worker(Actor):
             if stream == ALL:
                 self._define(batch)
             else:
-                self._submit(self._runner(stream), batch)
+                runner = self._runner(stream)
+                runner.do(functools.partial(runner.run, batch))
 
     def _note_lost(self, batches: list[tuple[int, list[Instruction]]]) -> None:
         """Leave word of the end of what was here before, wherever others are to meet it."""
@@ -135,16 +135,9 @@ class Worker(Actor):
             found.start_thread(self._failed)
         return found
 
-    def _submit(self, runner: Runner, batch: list[Instruction]) -> None:
-        if self._spread:
-            runner.do(lambda: runner.run(batch))
-        else:
-            runner.run(batch)
-
     def _define(self, batch: list[Instruction]) -> None:
         for instruction in batch:
             if instruction[0] == SPREAD:
-                self._spread = True
                 self._shared.spread()
                 self._main.start_thread(self._failed)
             elif instruction[0] == END:

@@ -217,30 +217,29 @@ def transfer(
     meeting, routes = worker.communication.known.routes[number]
     rank = worker.rank
     given = worker.slots[source] if rank in routes else None
-    origin = next((sender for sender, receivers in routes.items() if rank in receivers), None)
+    origin = next((sender for sender, receivers in routes.items() if rank in receivers), -1)
+    sends = [peer for peer in routes.get(rank, ()) if peer != rank]
     try:
-        peers = {peer for peer in routes.get(rank, ()) if peer != rank} | ({origin} - {rank, None})
-        pairs = sorted((min(rank, peer), max(rank, peer)) for peer in peers if peer is not None)
+        pairs = sorted((min(rank, peer), max(rank, peer)) for peer in {*sends, origin} - {rank, -1})
         groups = {
             low + high - rank: worker.communication.of(meeting, (low, high)) for low, high in pairs
         }
         result: Any = None
         # on a GPU both of a pair that swaps would wait in their sends
-        receives_first = look.device.type != "cpu" and origin in routes.get(rank, ())
-        receives_first = receives_first and origin is not None and origin < rank
+        receives_first = look.device.type != "cpu" and origin < rank and origin in sends
         if receives_first:
-            result = _receive(groups[origin], look)  # type: ignore[index]  # not None, as above
-        sent = [_send(groups[peer], given, look) for peer in routes.get(rank, ()) if peer != rank]
+            result = _receive(groups[origin], look)
+        sent = [_send(groups[peer], given, look) for peer in sends]
         if origin == rank:
             result = given.clone() if isinstance(given, torch.Tensor) else given
-        elif origin is not None and not receives_first:
+        elif origin >= 0 and not receives_first:
             result = _receive(groups[origin], look)
         for works in sent:
             for work, _ in works:
                 work.wait()
     except Exception as error:
         result = worker.failed(site, "to_mesh", error)
-    if origin is not None:
+    if origin >= 0:
         worker.slots[output] = result
         worker.poisoned |= isinstance(result, Poison)
 
