@@ -13,8 +13,9 @@ import pytest
 
 pytest.importorskip("anywidget")
 
-from monarch.jupyter import rank_map
+from monarch.jupyter import html, rank_map
 from monarch.jupyter.rank_map import RankMap, RankMapWatch
+from monarch.why.model import EXIT_STATUS
 
 SOURCE = Path(rank_map.__file__).with_name("rank_map.js")
 
@@ -111,3 +112,10 @@ def test_a_map_of_any_shape_fits_a_page(tmp_path: Path) -> None:
         for each in found
     ), found
     assert found[0]["columns"] == 8 and found[1]["columns"] % 8 == 0
+
+
+def test_each_verdict_has_one_colour_in_a_map_and_in_html() -> None:
+    source = SOURCE.read_text(encoding="utf-8")
+    [line] = [line for line in source.splitlines() if "// verdicts" in line]
+    assert html._COLOURS.keys() == EXIT_STATUS.keys()
+    assert all(f'{status}: "{colour}"' in line for status, colour in html._COLOURS.items())

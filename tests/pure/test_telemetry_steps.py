@@ -40,6 +40,11 @@ class Driven:
             sampler.done(frame)
         self.now += 1_000
 
+    def handle_four_steps(self, marked_first: bool) -> None:
+        """Handle a message for each, of 5 to 8, which marks the step before its work or after."""
+        for work in (5, 6, 7, 8):
+            self.handle(*((None, work) if marked_first else (work, None)))
+
     @property
     def steps(self) -> list[tuple[int, int]]:
         """The time of each step but the first, which is seen in part, and the busy part."""
@@ -56,8 +61,7 @@ def test_a_step_that_is_called_is_as_long_as_the_actor_handles_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     driven = Driven(monkeypatch)
-    for work in (5, 6, 7, 8):
-        driven.handle(None, work)
+    driven.handle_four_steps(marked_first=True)
     assert driven.steps == [(1_006, 6), (1_007, 7)]
 
 
@@ -65,8 +69,7 @@ def test_work_before_the_mark_belongs_to_the_step_that_it_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     driven = Driven(monkeypatch)
-    for work in (5, 6, 7, 8):
-        driven.handle(work, None)
+    driven.handle_four_steps(marked_first=False)
     assert driven.steps == [(1_007, 7), (1_008, 8)]
 
 
@@ -89,8 +92,7 @@ def test_with_telemetry_its_looks_are_added_up(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(messages, "black_box", lambda: None)
     recorder: Any = SimpleNamespace(adaptive=False, samplings=set(), handled=[])
     driven = Driven(monkeypatch, messages.ActorSampler(recorder))
-    for work in (5, 6, 7, 8):
-        driven.handle(None, work)
+    driven.handle_four_steps(marked_first=True)
     assert driven.steps == [(1_006, 6), (1_007, 7)]
 
 

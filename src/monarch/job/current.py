@@ -84,7 +84,7 @@ def running_job(name: str) -> JobTrait:
         JobError: There is no such context here, or its job does not run.
     """
     known = contexts()
-    named = [each for each in known if name in (each, spec_of(each))]
+    named = contexts_of(name)
     if not named:
         raise JobError(
             f"there is no job {name!r} here, only {', '.join(known) or 'none'}: `monarch context"
@@ -94,6 +94,11 @@ def running_job(name: str) -> JobTrait:
     if not path.exists():
         raise JobError(f"the job {name!r} does not run: there is no {path}")
     return job_load(path)
+
+
+def contexts_of(name: str) -> list[str]:
+    """Return the contexts that a name means: theirs, or that of their job, as module.attribute."""
+    return [each for each in contexts() if name in (each, spec_of(each))]
 
 
 def spec_of(context: str) -> str:

@@ -12,15 +12,15 @@ import atexit
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import _ours, config
+from .. import _ours, config, why
 from .. import telemetry as plane
 from ..actor import this_host
 from ..errors import JobError
 from ..programs import Program, connect, find
-from ..why.run import judged_here
 from .features import TelemetryConfig
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..telemetry import QueryEngineClient as QueryEngineClient
 
 _CLIENTS, _RUN = "clients", "run.duckdb"
+_BRIEFLY = 0.25  # seconds between two looks at the end: the program may be about to end
 
 _looks_on = False
 _mounts = True
@@ -75,7 +76,8 @@ def begin(folder: Path, wanted: TelemetryConfig, job: str) -> QueryEngineClient:
         if opened.status(name) is None:
             atexit.register(_forget, clients)
         opened.replace(name, this_host()._hosts[0].encode())
-    plane.keep_run(run_of(folder), job, wanted.keep_run, judged_here)
+    # here `why.why` imports what judges: jobs without telemetry need none of it, at exit it is late
+    plane.keep_run(run_of(folder), job, wanted.keep_run, partial(why.why, seconds=_BRIEFLY))
     return plane.QueryEngineClient()
 
 

@@ -1,7 +1,7 @@
 // The map of ranks: a canvas for each mesh, a square for each rank. No library, nothing from the network.
 
 const COLOURS = {
-  fine: "#2e7d32", slow: "#b26a00", stuck: "#c62828", // verdicts; the others are states of ranks
+  fine: "#2e7d32", slow: "#b26a00", degraded: "#b26a00", stuck: "#c62828", // verdicts; the others are states of ranks
   idle: "#9e9e9e", runs: "#2e7d32", polls: "#66a869", waits: "#1565c0", collective: "#5e9bd6", stands: "#b26a00",
   "holds the GIL": "#8d6e00", frozen: "#6a1b9a", "does not answer": "#c62828", debugged: "#00838f", absent: "#e08e0b",
   "silent host": "#4e342e", ended: "#d0d0d0", failed: "#c62828", starts: "#b39ddb", silent: "#4e342e",

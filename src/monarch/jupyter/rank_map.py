@@ -108,7 +108,7 @@ class RankMap(anywidget.AnyWidget):
         ValueError: The seconds are no positive number.
 
     Attributes:
-        sentence: The verdict, in one sentence; `status`: ``"fine"``, ``"slow"`` or ``"stuck"``.
+        sentence: The verdict, in one sentence; `status`: that of `Verdict`.
         states: Names of states.
         meshes: Of each its `name`, `shape`, a letter for each rank's state in `ranks` (``"a"`` for
             the first of `states`), and who holds up others, in `blamed`.

@@ -9,11 +9,13 @@ written costs a line on stderr.
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from .._core.plane import before_the_end
 from .._namedtuple import NamedTuple
@@ -27,20 +29,20 @@ UNHANDLED = "a failure that nobody handled"
 class _Kept(NamedTuple):
     job: str
     at_exit: bool
-    judge: Callable[[], str]
+    judge: Callable[[], Any]
 
 
 _kept: dict[Path, _Kept] = {}
 
 
-def keep_run(path: Path, job: str, at_exit: bool, judge: Callable[[], str]) -> None:
+def keep_run(path: Path, job: str, at_exit: bool, judge: Callable[[], Any]) -> None:
     """Write the file if a failure that nobody handles ends this program.
 
     Args:
         path: The file; its folder exists.
         job: Of what it is, for people.
         at_exit: Write it when the program, or the job, ends otherwise as well.
-        judge: Gives the verdict on the program, as JSON.
+        judge: Gives the verdict on the program; see `monarch.why`.
     """
     if not _kept:
         before_the_end.append(_at_fault)
@@ -69,7 +71,7 @@ def _at_exit() -> None:
 def _write(path: Path, kept: _Kept, reason: str) -> None:
     about = {"program": f"{os.getpid()} ({' '.join(sys.argv)})", "job": kept.job, "reason": reason}
     try:
-        about["verdict"] = kept.judge()
+        about["verdict"] = json.dumps(kept.judge().to_json())
         written = write_run(path, snapshot_source(), about, _BOUND)
     except Exception as error:
         text = f"what all processes did is not kept: {error}"

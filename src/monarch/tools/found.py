@@ -33,11 +33,7 @@ def split(words: list[str] | None) -> tuple[str | None, list[str]]:
 
 
 def _is_program(word: str) -> bool:
-    return (
-        word.isdigit()
-        or word.endswith(".duckdb")
-        or any(word in (each, current.spec_of(each)) for each in current.contexts())
-    )
+    return word.isdigit() or word.endswith(".duckdb") or bool(current.contexts_of(word))
 
 
 def found(program: str | None, option: str | None = None) -> Program | Path:

@@ -27,7 +27,7 @@ app = typer.Typer()
 @app.command("list", epilog="Example: monarch list")
 def list_programs(program: PROGRAM = None, as_json: JSON = False) -> None:
     """Show your running programs and workers here, with hosts and meshes."""
-    rows = [_row(each) for each in (_chosen(program))]
+    rows = [_row(each) for each in _chosen(program)]
     if as_json:
         print(json.dumps(rows, indent=2))
         return
@@ -70,10 +70,10 @@ def _row(program: Program) -> dict[str, Any]:
             silent: dict[str, str] = {}
             for proc in procs_of(connection.hub, connection.agents, silent.__setitem__):
                 meshes[proc.mesh] = meshes.get(proc.mesh, 0) + 1
-            for host, why in silent.items():  # one is shown: the others say the same, or nearly
-                more = f"; and {len(silent) - 1} more" if len(silent) > 1 else ""
-                error = f"host {host} can't be reached: {why.partition(chr(10))[0]}{more}"
-                break
+            if silent:  # one is shown: the others say the same, or nearly
+                (host, why), *others = silent.items()
+                error = f"host {host} can't be reached: {why.partition(chr(10))[0]}"
+                error += f"; and {len(others)} more" if others else ""
     except (ConnectionError, SupervisionError, TimeoutError) as reason:
         error = str(reason)
     kind = "worker" if program.is_worker else "program"

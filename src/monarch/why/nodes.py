@@ -104,6 +104,11 @@ def mesh_of(proc: ProcStacks) -> tuple[str, str]:
     return proc.mesh, proc.address.mesh if proc.address is not None else ""
 
 
+def has_ended(proc: ProcStacks) -> bool:
+    """Return whether a process has failed."""
+    return proc.note.startswith(HAS_ENDED)
+
+
 def told_apart(first: Stacks, second: Stacks) -> tuple[Stacks, Stacks]:
     """Two looks in which each mesh has a name of its own: several of one name are ``name#id``."""
     ids: defaultdict[str, set[str]] = defaultdict(set)
@@ -143,7 +148,7 @@ def nodes_of(
     """
     before = {(mesh_of(proc), proc.rank, proc.pid): proc for proc in first}
     for proc in second:
-        if proc.pid and not proc.note.startswith(HAS_ENDED):
+        if proc.pid and not has_ended(proc):
             yield from _of(before.get((mesh_of(proc), proc.rank, proc.pid)), proc, seconds)
 
 

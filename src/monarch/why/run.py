@@ -13,22 +13,16 @@ from ..errors import QueryError
 from ..programs import Connection
 from ..telemetry import QueryEngineClient
 from ..telemetry.keep import UNHANDLED
-from .gather import of_program, why
+from .gather import of_program
 from .model import STUCK, Verdict
 
 _SECONDS = 60.0
-_BRIEFLY = 0.25  # seconds between two looks: the program may be about to end
 
 
 def judged(connection: Connection, seconds: float = 1.0) -> dict[str, str]:
     """Return what the file of a running program says of it, with the verdict; see `why`."""
     verdict = json.dumps(of_program(connection, seconds).to_json())
     return {"program": str(connection.program), "verdict": verdict}
-
-
-def judged_here() -> str:
-    """As `judged`, of this program."""
-    return json.dumps(why(seconds=_BRIEFLY).to_json())
 
 
 def of_run(path: str | os.PathLike[str]) -> Verdict:

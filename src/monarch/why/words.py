@@ -12,7 +12,7 @@ from .._words import duration, ranges, since
 from ..stacks.model import CLIENT, HAS_ENDED, ProcStacks
 from ..stacks.report import Stacks
 from .model import DEGRADED, FINE, FROZEN, RUNS, SILENT, STUCK, Standing
-from .nodes import frozen, full_mailboxes, mesh_of
+from .nodes import frozen, full_mailboxes, has_ended, mesh_of
 
 _SWAPS = 50  # pages read from a disk in a second
 _FEW = 3  # ranks that are named, though most of the mesh is among them
@@ -27,9 +27,9 @@ class Trouble:
             (mesh_of(proc), proc.rank, proc.pid): proc for proc in first.procs
         }
         self.procs = second.procs
-        ended = [proc for proc in second.procs if proc.note.startswith(HAS_ENDED)]
+        ended = list(filter(has_ended, second.procs))
+        alive = {(mesh_of(proc), proc.rank) for proc in second.procs if not has_ended(proc)}
         self.failures = tuple(f"{rank(proc)} {_end(proc)}" for proc in ended)
-        alive = {(mesh_of(proc), proc.rank) for proc in second.procs if proc not in ended}
         self.lost = [proc for proc in ended if (mesh_of(proc), proc.rank) not in alive]
         self.full = tuple(
             f"{box.actor}[{proc.rank}]: {box.queued:,} messages wait, {_processes(len(box.held))}"

@@ -14,9 +14,12 @@ export interface Blamed {
   seconds: number | null;
 }
 
+/** How a verdict looks, by its status. */
+export const TONES = { fine: "good", slow: "late", stuck: "bad", degraded: "late", unknown: "quiet" };
+
 export interface Verdict {
   /** `looking`: there is none yet. */
-  status: "looking" | "fine" | "slow" | "stuck" | "degraded" | "unknown";
+  status: "looking" | keyof typeof TONES;
   sentence: string;
   seconds: number | null;
   full: string[];
