@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import struct
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
 from ._core.plane import Who, user_at, who_at
 
-__all__ = ["Refusals", "SharedListener", "Who", "has_room", "is_ours", "who_at"]
+__all__ = ["Refusals", "SharedListener", "Who", "has_room", "is_ours", "limit", "who_at"]
 
 
 def is_ours(peer: tuple[str, int], own: tuple[str, int]) -> bool:
@@ -37,6 +38,11 @@ def has_room(who: Who, present: Sequence[Who], most: int) -> bool:
     others = len(present) - present.count(ours)
     within = who == ours or (present.count(who) < share and others < most - share)
     return within and len(present) < most
+
+
+def limit(connection: socket.socket, what: int, seconds: int) -> None:
+    """Set SO_SNDTIMEO or SO_RCVTIMEO; 0 seconds: none."""
+    connection.setsockopt(socket.SOL_SOCKET, what, struct.pack("ll", seconds, 0))
 
 
 class Refusals:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
-_COUNTERS = Path("/proc/vmstat")  # counts those that a control group's own limit made it kill, too
-_OWN, _GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+from ._guards.surroundings import control_groups, read
+
+_COUNTERS = "/proc/vmstat"  # counts those that a control group's own limit made it kill, too
 _NO_LIMIT = 1 << 60  # bytes: what version 1 says where there is none
 
 
@@ -23,15 +23,15 @@ class OutOfMemory:
     """Counts from its creation on."""
 
     def __init__(self) -> None:
-        self._known = count_of(_read(_COUNTERS), "oom_kill")
-        self._hits = dict(_groups())
+        self._known = count_of(read(_COUNTERS), "oom_kill")
+        self._hits = dict(_hits())
 
     def explain(self) -> str:
         """Describe a possible reason of a SIGKILL; empty if none is found, or all are explained."""
-        if count_of(_read(_COUNTERS), "oom_kill") <= self._known:
+        if count_of(read(_COUNTERS), "oom_kill") <= self._known:
             return ""
         self._known += 1  # one for each: a SIGKILL much later is somebody else's
-        before, self._hits = self._hits, dict(_groups())
+        before, self._hits = self._hits, dict(_hits())
         for group, hits in self._hits.items():
             if hits > before.get(group, 0) and (limit := _limit(group)):
                 return (
@@ -45,26 +45,14 @@ class OutOfMemory:
         )
 
 
-def _groups() -> Iterator[tuple[Path, int]]:
-    """The control groups of this process, the innermost first; how often each was at its limit."""
-    for line in _read(_OWN).splitlines():
-        _, kinds, path = line.split(":", 2)
-        if kinds in ("", "memory"):
-            top = _GROUPS / kinds
-            group = top / path.lstrip("/")
-            for each in (group, *group.parents[: len(group.parents) - len(top.parents)]):
-                at_limit = count_of(_read(each / "memory.events.local"), "oom")
-                yield each, at_limit or int(_read(each / "memory.failcnt") or 0)
+def _hits() -> Iterator[tuple[str, int]]:
+    """The control groups of this process, and how often each was at its limit."""
+    for group in control_groups("memory"):
+        at_limit = count_of(read(f"{group}/memory.events.local"), "oom")
+        yield group, at_limit or int(read(f"{group}/memory.failcnt") or 0)
 
 
-def _limit(group: Path) -> int:
+def _limit(group: str) -> int:
     """The bytes that it may have; 0 for no limit."""
-    text = _read(group / "memory.max") or _read(group / "memory.limit_in_bytes")
+    text = read(f"{group}/memory.max") or read(f"{group}/memory.limit_in_bytes")
     return int(text) if text.strip().isdigit() and int(text) < _NO_LIMIT else 0
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:  # a sandbox without it
-        return ""

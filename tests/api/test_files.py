@@ -40,7 +40,7 @@ MODE = re.compile(r"[rwax][bt]?\+?")
 REASONS = {
     "it is `_ours`": ["_ours.py"],
     "it reads what the kernel shows": [
-        "_guards/surroundings.py", "_oom_killer.py", "_title.py", "mounts/table.py", "rdma/paths/process_vm.py",
+        "_guards/surroundings.py", "_title.py", "mounts/table.py", "rdma/paths/process_vm.py",
         "stacks/dump.py", "telemetry/gpus.py", "telemetry/hosts.py", "_descriptors.py",
         "job/processes.py", "rdma/availability.py",
     ],

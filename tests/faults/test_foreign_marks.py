@@ -1,5 +1,5 @@
-"""What another user has put into the folder of a job, from the time when he could write it: marks
-lead to no file of ours, and nothing of ours is shown as the output of a worker.
+"""Links that another user has put into the folder of a job, from the time when he could write it:
+marks lead to no file of ours, and nothing of ours is shown as the output of a worker.
 """
 
 from __future__ import annotations
@@ -115,14 +115,8 @@ OUTPUT: dict[str, tuple[str, Callable[[Path], object]]] = {
         "m_0.log",
         lambda folder: WorkerProcess("m[0]", "ipc://x", 1, folder / "m_0.log").tail(),
     ),
-    "of a rank": (
-        "m_0.jsonl",
-        lines,
-    ),
-    "of a rank, in parts": (
-        "m_0.jsonl.1",
-        lines,
-    ),
+    "of a rank": ("m_0.jsonl", lines),
+    "of a rank, in parts": ("m_0.jsonl.1", lines),
 }
 
 

@@ -183,7 +183,7 @@ def test_what_is_looked_for_would_be_found() -> None:
 
 
 def sets(key: bytes) -> bytes:
-    """What a client says that sets a key."""
+    """Return the bytes by which a client sets a key."""
     said = struct.pack("=BIB", 0, 0x3C85F7CE, 1)
     return said + b"".join(struct.pack("=Q", len(each)) + each for each in (key, b"any"))
 

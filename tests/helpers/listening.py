@@ -23,7 +23,7 @@ def listening(pid: int | str = "self") -> list[tuple[str, int]]:
 
 
 def tables(pid: int | str = "self") -> list[tuple[str, int, str]]:
-    """All that listens in the network of a process: addresses, ports, and inodes of sockets."""
+    """Return addresses, ports and inodes of the sockets that listen in the network of a process."""
     found = []
     for table in ("tcp", "tcp6"):
         with open(f"/proc/{pid}/net/{table}") as file:

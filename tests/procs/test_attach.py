@@ -338,18 +338,21 @@ def test_a_plain_client_of_a_worker_with_tls_is_refused_at_once(
     worker.get(timeout=PATIENCE)
 
 
-def test_trust_all_connections_of_old_programs_works_on_loopback(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delenv("MONARCH_SECRET")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (port,) = free_ports(1)
-    address = f"tcp://127.0.0.1:{port}"
+def echo_among_all(address: str) -> None:
+    """A worker that trusts all connections serves here, is attached, echoes, and ends."""
     worker = start_worker_loop_forever(ca="trust_all_connections", address=address)
     hosts = attach_to_workers(ca="trust_all_connections", workers=[address])
     assert hosts.spawn_procs().spawn("echo", Echo).say.call(1).get(timeout=PATIENCE).values() == [1]
     hosts.shutdown().get(timeout=PATIENCE)
     worker.get(timeout=PATIENCE)
+
+
+def test_trust_all_connections_of_old_programs_works_on_loopback(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("MONARCH_SECRET")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    echo_among_all(f"tcp://127.0.0.1:{free_ports(1)[0]}")
 
 
 def test_trust_all_connections_works_at_any_address_where_there_is_a_secret() -> None:
@@ -362,12 +365,8 @@ def test_trust_all_connections_works_at_any_address_where_there_is_a_secret() ->
     if not own:
         pytest.skip("this machine has no address but those of loopback")
     with socket.create_server((own[0], 0)) as free:
-        address = f"tcp://{own[0]}:{free.getsockname()[1]}"
-    worker = start_worker_loop_forever(ca="trust_all_connections", address=address)
-    hosts = attach_to_workers(ca="trust_all_connections", workers=[address])
-    assert hosts.spawn_procs().spawn("echo", Echo).say.call(1).get(timeout=PATIENCE).values() == [1]
-    hosts.shutdown().get(timeout=PATIENCE)
-    worker.get(timeout=PATIENCE)
+        port = free.getsockname()[1]
+    echo_among_all(f"tcp://{own[0]}:{port}")
 
 
 def test_without_a_secret_the_error_names_the_address_and_the_command_that_makes_one(

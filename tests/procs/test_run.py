@@ -236,6 +236,19 @@ def test_an_error_that_the_script_has_recorded_is_the_one_that_is_shown(home: Ho
     assert "failed with exit status 4" in said
 
 
+def signalled(home: Home, number: signal.Signals, ready: list[str], *options: str) -> None:
+    """Signal the launcher of `script.py` once these files are there; it ends as of the signal."""
+    launcher = home._start(["-m", "monarch.tools", "run", *options, "script.py"], {})
+    try:
+        for name in ready:
+            wait_until((home.folder / name).exists, what=name)
+        launcher.send_signal(number)
+        home._finish(launcher, 128 + number)
+    finally:
+        launcher.kill()
+        launcher.wait()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_reaches_the_scripts_which_may_end_in_their_own_way(
     home: Home, number: signal.Signals
@@ -249,15 +262,7 @@ def test_a_signal_reaches_the_scripts_which_may_end_in_their_own_way(
         "open('ready_' + os.environ['RANK'], 'w').close()\n"
         "time.sleep(600)\n"
     )
-    launcher = home._start(["-m", "monarch.tools", "run", "--nproc-per-node", "2", "script.py"], {})
-    try:
-        for rank in range(2):
-            wait_until((home.folder / f"ready_{rank}").exists, what=f"rank {rank}")
-        launcher.send_signal(number)
-        home._finish(launcher, 128 + number)
-    finally:
-        launcher.kill()
-        launcher.wait()
+    signalled(home, number, ["ready_0", "ready_1"], "--nproc-per-node", "2")
     assert all((home.folder / f"saved_{rank}").exists() for rank in range(2))
     wait_until(lambda: not home.processes(), what="the end of all ranks")
 
@@ -272,15 +277,7 @@ def test_a_signal_that_the_user_names_reaches_the_scripts_as_it_is(home: Home) -
         "open('ready', 'w').close()\n"
         "time.sleep(600)\n"
     )
-    command = ["-m", "monarch.tools", "run", "--signals-to-handle", "SIGUSR1", "script.py"]
-    launcher = home._start(command, {})
-    try:
-        wait_until((home.folder / "ready").exists, what="the rank")
-        launcher.send_signal(signal.SIGUSR1)
-        home._finish(launcher, 128 + signal.SIGUSR1)
-    finally:
-        launcher.kill()
-        launcher.wait()
+    signalled(home, signal.SIGUSR1, ["ready"], "--signals-to-handle", "SIGUSR1")
     assert (home.folder / f"saved_{int(signal.SIGUSR1)}").exists()
 
 

@@ -21,7 +21,6 @@ import pytest
 from helpers.freezer import freezer_group, frozen, why_not
 from helpers.processes import wait_stopped
 from helpers.waiting import PATIENCE, wait_until
-from monarch import _oom_killer
 from monarch._child_watch import (
     ChildWatch,
     changes,
@@ -172,8 +171,9 @@ def test_the_control_group_that_was_at_its_limit_is_named_with_it(
         (group / limit_file).write_text(f"{limit}\n")
         at_limit(group, 3)
     killed(7)
-    for name, path in {"_COUNTERS": "vmstat", "_OWN": "own", "_GROUPS": ""}.items():
-        monkeypatch.setattr(_oom_killer, name, tmp_path / path)
+    monkeypatch.setattr("monarch._oom_killer._COUNTERS", tmp_path / "vmstat")
+    monkeypatch.setattr("monarch._guards.surroundings._OWN", tmp_path / "own")
+    monkeypatch.setattr("monarch._guards.surroundings._GROUPS", tmp_path)
     memory = OutOfMemory()
     assert memory.explain() == ""
     killed(8)

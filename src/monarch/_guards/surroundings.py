@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-_GROUPS = "/sys/fs/cgroup"
+# as texts: agents have no use for pathlib, which takes 8 ms at their start
+_OWN, _GROUPS = "/proc/self/cgroup", "/sys/fs/cgroup"
 _PATCHED = ("thread", "threading", "socket", "select", "subprocess", "os", "signal", "queue")
 
 
@@ -76,17 +77,29 @@ def explain() -> str:
 
 def _group_limits() -> Iterator[int]:
     """The limits of this process's control group and its parents, where they can be read."""
-    with suppress(OSError), open("/proc/self/cgroup") as file:
-        for line in file:
-            _, controllers, path = line.rstrip("\n").split(":", 2)
-            if controllers in ("", "pids"):
-                yield from _limits_up_from(os.path.join(_GROUPS, controllers), path)
+    for group in control_groups("pids"):
+        with suppress(ValueError):
+            yield int(read(f"{group}/pids.max"))  # "max" is none
 
 
-def _limits_up_from(mount: str, path: str) -> Iterator[int]:
-    while True:
-        with suppress(OSError, ValueError), open(f"{mount}{path.rstrip('/')}/pids.max") as file:
-            yield int(file.read())  # "max" is none
-        if path in ("/", ""):
-            return
-        path = os.path.dirname(path)
+def control_groups(controller: str) -> Iterator[str]:
+    """The folders of this process's control group and its parents, the innermost first.
+
+    Args:
+        controller: Limits them: ``memory``, ``pids``.
+    """
+    for line in read(_OWN).splitlines():
+        _, kinds, path = line.split(":", 2)
+        if kinds in ("", controller):
+            names = [name for name in (kinds, *path.split("/")) if name]
+            for count in range(len(names), 0 if kinds else -1, -1):
+                yield os.path.join(_GROUPS, *names[:count])
+
+
+def read(path: str) -> str:
+    """Return what the kernel shows in a file; empty in a sandbox without it."""
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""

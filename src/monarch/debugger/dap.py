@@ -36,10 +36,10 @@ from .._core.plane import (
     refusal,
     send_record,
 )
-from .._listening import Refusals
+from .._listening import Refusals, limit
 from .._rank_selector import RankSelector
 from ..programs import Connection, procs_of
-from .protocol import Attach, Detach, Said, framed, limit
+from .protocol import Attach, Detach, Said, framed
 
 _TOKEN = "monarchToken"  # argument of `attach`, which editors take from their configuration
 _HEADERS = frozenset({b"content-length", b"content-type"})
@@ -49,9 +49,8 @@ _SPEAKS_WITHIN = 30  # seconds of silence, until it has attached
 _READS_WITHIN = 30  # seconds in which an editor takes what it is sent; one that does not has left
 _AGAIN = 0.1  # seconds
 _ENDED_WITHIN = 10.0  # seconds in which the debugger of a rank lets its threads go on, and ends
-_ABLE = json.loads(
-    Path(__file__).with_name("capabilities.json").read_text("utf-8")
-)  # as debugpy is
+# as debugpy is
+_ABLE = json.loads(Path(__file__).with_name("capabilities.json").read_text("utf-8"))
 
 
 def find(

@@ -7,8 +7,6 @@ comes.
 from __future__ import annotations
 
 import importlib
-import socket
-import struct
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,11 +16,6 @@ from .._core.plane import ControlRequest, ControlService, ProcAddress, handles
 def framed(message: bytes) -> bytes:
     """Return a message of the Debug Adapter Protocol with its header."""
     return b"Content-Length: %d\r\n\r\n%s" % (len(message), message)
-
-
-def limit(connection: socket.socket, what: int, seconds: int) -> None:
-    """Set SO_SNDTIMEO or SO_RCVTIMEO; 0 seconds: none."""
-    connection.setsockopt(socket.SOL_SOCKET, what, struct.pack("ll", seconds, 0))
 
 
 class Who(NamedTuple):

@@ -17,10 +17,9 @@ import time
 from contextlib import suppress
 
 from .._core.plane import Hub
-from .._listening import SharedListener
+from .._listening import SharedListener, limit
 from .._words import tame
 from .console import Completer, Console
-from .protocol import limit
 
 _HOST = "MONARCH_DEBUG_SERVER_HOST"
 _PORT = "MONARCH_DEBUG_SERVER_PORT"

@@ -329,8 +329,9 @@ class KubernetesJob(WorkersJob):
         return any(pods.serving() for pods in self._look(api))
 
     def _pending(self) -> str:
-        missing = [pods for pods in self._look(self._api()) if pods.addresses() is None]
-        return "; ".join(describe(self._api(), pods, self._controller) for pods in missing)
+        api = self._api()
+        missing = [pods for pods in self._look(api) if pods.addresses() is None]
+        return "; ".join(describe(api, pods, self._controller) for pods in missing)
 
     _why_ended = _pending  # what its pods tell
 

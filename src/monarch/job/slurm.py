@@ -48,6 +48,8 @@ from .worker_spec import WorkerReport
 
 logger = logging.getLogger("monarch.job")
 
+_SCRIPT = "job.sh"  # for people: Slurm gets the text
+
 
 class SlurmJob(WorkersJob):
     """Hosts that are nodes of a Slurm allocation, with one worker each.
@@ -226,12 +228,11 @@ class SlurmJob(WorkersJob):
         allocation = find_allocation(wanted, self._meshes, bool(self._own_resources))
         if self._is_batch:
             CacheFile(self._folder / "job.pkl").write(BatchJob(self)._pickled())
-        script = self._folder / "job.sh"
+        text = self._script(
+            self._meshes, self._folder, self._logs, allocation, client_script or ""
+        ).render()
         with _ours.opened(self._folder) as opened:
-            text = self._script(
-                self._meshes, self._folder, self._logs, allocation, client_script or ""
-            ).render()
-            opened.replace(script.name, text.encode())
+            opened.replace(_SCRIPT, text.encode())
         if allocation:
             run_here(text, self._folder, self._apply_id)
             self._job_id = allocation
@@ -351,13 +352,12 @@ class SlurmJob(WorkersJob):
         folder = self._folder / f"more.{number}"
         ordered = sorted(hosts)
         sizes = {mesh: sum(other == mesh for other, _ in ordered) for mesh, _ in ordered}
-        script = folder / "job.sh"
         text = self._script(sizes, folder, f"{self._logs}more.{number}_").render()
         with _ours.opened(self._folder) as opened:
             secret = opened.read(self._secret_file.name)
         with _ours.opened(folder, make=True) as opened:
             opened.replace(self._secret_file.name, secret)
-            opened.replace(script.name, text.encode())
+            opened.replace(_SCRIPT, text.encode())
         job = submit(text)
         self._more += (SlurmPart(job, folder, tuple(ordered)),)
         logger.info(
