@@ -1,4 +1,4 @@
-"""What clients of Monarch 0.7 write: endpoints with dunder names, private attributes of handles."""
+"""Idioms of clients of Monarch 0.7: endpoints with dunder names, private attributes of handles."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -36,10 +35,6 @@ class Trainer(Actor):
     def step(self) -> int:
         self.steps += 1
         return self.steps
-
-    @endpoint
-    def host_pid(self) -> int:
-        return os.getppid()
 
 
 class AsyncTrainer(Actor):
