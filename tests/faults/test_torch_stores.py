@@ -18,7 +18,7 @@ from helpers.netns import why_not
 from helpers.remote import run
 from helpers.strangers import needs_another_user, stranger
 from helpers.waiting import wait_until
-from helpers.workers import attached_cluster
+from helpers.workers import attached_cluster, free_ports
 
 pytest.importorskip("torch", reason="ranks meet at a store of torch")
 
@@ -108,7 +108,7 @@ def test_a_script_of_several_hosts_meets_over_the_links_of_the_program(home: Hom
 
 class Ranks(Actor):
     @endpoint
-    def meet(self) -> list[object]:
+    def meet(self, free: int) -> list[object]:
         found: list[object] = []
         for _ in range(2):  # the keys of before are not there
             torch.distributed.init_process_group("gloo")
@@ -116,9 +116,7 @@ class Ranks(Actor):
             torch.distributed.all_reduce(total)
             found.append((total.item(), [place for place in listening() if is_store(*place)]))
             torch.distributed.destroy_process_group()
-        os.environ["MASTER_PORT"] = str(
-            1 + int(os.environ["MASTER_PORT"])
-        )  # torch's own, elsewhere
+        os.environ["MASTER_PORT"] = str(free)  # torch's own, elsewhere
         torch.distributed.init_process_group("gloo")
         found.append(any(is_store(*place) for place in listening()))
         torch.distributed.destroy_process_group()
@@ -130,7 +128,7 @@ def test_ranks_meet_by_init_process_group_and_open_no_store(hosts: HostMesh) -> 
     procs = hosts.spawn_procs({"gpus": 1})
     for number in range(2):
         setup_torch_elastic_env(procs)
-        found = procs.spawn(f"ranks{number}", Ranks).meet.call().get()
+        found = procs.spawn(f"ranks{number}", Ranks).meet.call(*free_ports(1)).get()
         assert found.values() == [[(2.0, [])] * 2 + [True], [(2.0, [])] * 2 + [False]]
     procs.stop().get()
 
