@@ -86,11 +86,11 @@ def control_groups(controller: str) -> Iterator[str]:
     """The folders of this process's control group and its parents, the innermost first.
 
     Args:
-        controller: Limits them: ``memory``, ``pids``.
+        controller: Limits them: ``cpu``, ``memory``, ``pids``.
     """
     for line in read(_OWN).splitlines():
         _, kinds, path = line.split(":", 2)
-        if kinds in ("", controller):
+        if not kinds or controller in kinds.split(","):
             names = [name for name in (kinds, *path.split("/")) if name]
             for count in range(len(names), 0 if kinds else -1, -1):
                 yield os.path.join(_GROUPS, *names[:count])
