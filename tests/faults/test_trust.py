@@ -918,7 +918,7 @@ BAD = {
         (CA.pem, HOST.pem + HOST.key_pem()[:60] + HOST.key_pem()[90:]),
         "private_key: .* cannot be read",
     ),
-    "both ways at once": ((TRUST_ALL, HOST.both), "verifies nobody"),
+    "both ways at once": ((TRUST_ALL, HOST.both), "verifies no peer"),
     "a number": ((CA.pem, 3), "wanted a path or PEM text, got int"),
 }
 

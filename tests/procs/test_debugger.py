@@ -412,7 +412,7 @@ def test_wrong_commands_say_what_would_be_right(spawn: Spawn) -> None:
         user.expect("Error parsing input: cast takes a name, ranks and a pdb command")
         user.expect("Error processing command: No debug session for s 0")
         user.expect("who is in the debugger")
-        user.expect("Nobody has stopped.")
+        user.expect("No rank has stopped.")
 
 
 def test_what_is_typed_can_be_completed_from_the_names_of_the_frame(spawn: Spawn) -> None:

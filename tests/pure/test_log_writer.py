@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.waiting import PATIENCE, wait_until
-from monarch._core.hub.prints import NOBODY, Note
+from monarch._core.hub.prints import NO_AUTHOR, Note
 from monarch._core.processes.output import Output, Source
 from monarch.logs import files
 from monarch.logs.captured import log_lines
@@ -28,7 +28,7 @@ TRAINER = Source("trainers", 1, "gpus=1", "machine", 2, 4, False, "uid.1")
 RECORD = Note("trainers", "train", 40, "a.library", "file.py:12", 3.5)
 
 
-def said(*texts: str, source: Source = TRAINER, note: Note = NOBODY) -> Output:
+def said(*texts: str, source: Source = TRAINER, note: Note = NO_AUTHOR) -> Output:
     return Output(source, "stdout", 1.25, [(note, "\n".join(texts))])
 
 
@@ -88,7 +88,7 @@ def numbers(*paths: Path) -> list[int]:
 
 @given(
     st.lists(st.text() | st.text('\\"n\n\0é'), min_size=1, max_size=3),
-    st.sampled_from([NOBODY, RECORD, Note("an_actor", "run")]),
+    st.sampled_from([NO_AUTHOR, RECORD, Note("an_actor", "run")]),
 )
 def test_each_line_of_the_json_file_is_a_line_of_the_log(texts: list[str], note: Note) -> None:
     output = said(*texts, note=note)

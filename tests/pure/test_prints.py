@@ -85,7 +85,7 @@ def test_what_cannot_say_who_prints_does_not_keep_anybody_from_printing(
     print("said", file=pipe.stream)
     assert (
         os.read(pipe.reads, 1000)
-        == head_of(Note("trainers", "train")) + b"begun, " + head_of(prints.NOBODY) + b"said\n"
+        == head_of(Note("trainers", "train")) + b"begun, " + head_of(prints.NO_AUTHOR) + b"said\n"
     )
 
 

@@ -7,8 +7,8 @@ Each rank has attempts of its own. One ends with the rank's answer, which settle
 After `retries` more, the last failure is the rank's. An answer counts whichever attempt it belongs
 to: a rank that is slow is not asked in vain.
 
-Nothing here waits. Whoever hears of an answer or a loss notes it; messages are sent again by the
-poller's thread, on which sending never waits for room.
+Nothing here waits. The thread that receives an answer, or a loss, notes it; messages are sent again
+by the poller's thread, on which sending never waits for room.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class RetryingEndpoint(Endpoint[P, R]):
         return Call(self, site, content).future
 
     def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        self._refuse("broadcast", "nobody hears whether a message has arrived")
+        self._refuse("broadcast", "no answer says whether a message has arrived")
 
     def stream(self, /, *args: P.args, **kwargs: P.kwargs) -> Answers[R]:
         self._refuse("stream", "its answers come one by one")

@@ -391,7 +391,7 @@ class _Queue:
                 Promise.of(future).reject(PortClosed(self._closed))
 
     def tie(self, call: Future[Any]) -> None:
-        """Let whoever waits here hear of the failure of a call."""
+        """Let those who wait at this port hear of the failure of a call."""
         here = weakref.ref(self)
 
         def ended() -> None:

@@ -1,4 +1,4 @@
-"""The ranks of one call that have failed: what each has raised, and a warning if nobody ever asks.
+"""The ranks of one call that have failed: what each raised, and a warning if it is never read.
 
 Made with the first failure of a call, so that calls which succeed pay nothing.
 """
@@ -76,7 +76,7 @@ class FailedCall:
         self.noticed = False
 
     def add(self, rank: int, reply: Reply) -> None:
-        # whoever has seen the failure ends the others, which are none
+        # the caller that saw the failure stopped the other ranks: those did not fail
         if self._raised and _is_stop(reply):
             return
         self._replies[rank] = reply
@@ -162,7 +162,7 @@ class FailedCall:
         points = [point for point in self.points() if point.rank in raised]
         where = f" on {name_some(points)}" if points else ""
         said = said_by(next(iter(raised.values())))
-        return f"{self.endpoint} failed{where}, and nobody has read the future that says so. {said}"
+        return f"{self.endpoint} failed{where}, and the future that says so was not read. {said}"
 
 
 def _is_stop(reply: Reply) -> bool:
@@ -228,7 +228,7 @@ class ErrorsByRank(ByRank[BaseException]):
 
 
 _unread: set[FailedCall] = set()
-"""What nobody has read yet. A call is in here once, however many of its futures have failed."""
+"""Failed calls that were not read yet, each once, however many of its futures have failed."""
 _PATIENCE = 5.0  # seconds for the end of what shows a warning, which may be the program's own
 _telling = RLock()  # again by the same thread where what shows a warning has one of its own
 

@@ -1,8 +1,8 @@
 """Futures: one result, any number of readers, in threads and event loops.
 
-The thread that receives an answer stores it and wakes whoever waits; decoding it (unpickling runs
-user code) is left to the first reader. What ends a wait: the answer, the failure of whoever owed
-it, the reader's own timeout, or Ctrl-C.
+The thread that receives an answer stores it and wakes the waiting threads; decoding it (unpickling
+runs user code) is left to the first reader. What ends a wait: the answer, the failure of the actor
+or process that owed it, the reader's own timeout, or Ctrl-C.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Future(FutureState, UsedAsResult, _Coroutine[R]):
     """The result of an operation that goes on elsewhere. Monarch makes them; programs read them.
 
     Read it with `get` from ordinary code, with ``await`` from async code, as often and from as many
-    threads and loops as you like. The operation was started by whoever made the future and does not
+    threads and loops as you like. The operation was started together with the future and does not
     depend on anyone reading it.
 
     What asyncio does with a coroutine it does with a future: ``asyncio.run(future)``,
@@ -94,7 +94,7 @@ class Future(FutureState, UsedAsResult, _Coroutine[R]):
             # here, so that a traceback shows one line of ours; each raise would add to the
             # traceback of the one before
             raise error.with_traceback(None)
-        # set by whoever made this future for an R
+        # set by the operation, which made this future for an R
         return self._value  # type: ignore[no-any-return]
 
     result = get
@@ -331,7 +331,7 @@ class _UserCallback:
                 functools.partial(self._context.run, self.callback, self._future)
             )
             return
-        with suppress(RuntimeError):  # that loop was closed: nobody is there to be called
+        with suppress(RuntimeError):  # that loop was closed: its callbacks are gone
             self._loop.call_soon_threadsafe(self.callback, self._future, context=self._context)
 
 

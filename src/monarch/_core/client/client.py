@@ -81,7 +81,7 @@ class Client:
     def __init__(self, host: str = "", local_host: str = "") -> None:
         refuse_gevent()
         self.pid = os.getpid()
-        uid = f"{CLIENT}{self.pid}-{random_name(40)}"  # it is named to whoever depends on it
+        uid = f"{CLIENT}{self.pid}-{random_name(40)}"  # its dependents get to see it
         address = ProcAddress(host or random_name(), f"{uid}.0")
         if config.value("file_log_level"):
             extension.engine_log("client", address.proc)
@@ -176,7 +176,7 @@ class Client:
         self._agent.kill()
 
     def agent_lost(self, failure: Failure) -> None:
-        """Tell whoever waits, before the connection breaks, which says less."""
+        """Tell those who wait, before the connection breaks, which says less."""
         self.hub.forget_peers([self.hub.address.agent], failure)
 
     def attach(self, hosts: Sequence[str], trust: Trust, by: object) -> Future[bool]:
@@ -329,8 +329,8 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
         host_timeout: Seconds that procs get to clean up before they are killed; None for 10.
 
     Returns:
-        A future that is done when everything is gone: within `host_timeout` and a few seconds, also
-        where processes stand still or the host agent does. Whoever still calls, or waits, gets
+        A future that is done when everything is gone: within `host_timeout` and a few seconds, even
+        if processes stand still, or the host agent does. Threads that still call, or wait, get
         SupervisionError at once.
 
     Raises:
@@ -383,7 +383,7 @@ def _at_exit() -> None:
     if leaving is not None and leaving.pid == os.getpid():
         _leave(leaving)
     with suppress(TimeoutError):
-        _last_shutdown.get(timeout=_EXIT_BOUND)  # nobody may have waited for it
+        _last_shutdown.get(timeout=_EXIT_BOUND)  # the program may not have waited for it
     _end_the_rest()
     if faults.ending.status is not None:  # what exit functions would still do may not happen
         tell_all()
@@ -420,7 +420,7 @@ def _leave_by_force(exit_functions: bool) -> None:
     if leaving is not None:
         leaving.leave()
         leaving.printer.close()
-    # else it runs them, or nobody does
+    # otherwise the interpreter runs them, or they do not run
     if exit_functions and threading.main_thread().is_alive() and not _of_multiprocessing():
         _end_the_rest()
         atexit.unregister(_at_exit)

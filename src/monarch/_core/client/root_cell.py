@@ -41,7 +41,7 @@ class RootCell(BaseCell):
         self.leaving = False
 
     def proc_failed(self, address: ProcAddress, failure: Failure) -> None:
-        if not self.leaving:  # whoever leaves ends its procs and its agent itself
+        if not self.leaving:  # a client that leaves ends its procs and its agent itself
             super().proc_failed(address, failure)
 
     def restarted(self, group: RestartGroup, plan: RestartPlan, error: str = "") -> None:

@@ -1,14 +1,15 @@
 """Shows what ranks printed before they answered, before the program sees the answer.
 
 The answer comes from the rank itself, the line by way of its host agent, which may be later. So an
-answer that was sent after something was printed says so (`prints`). Whoever is about to hand such
-an answer to the program asks the agents of those ranks for a mark: they read what is in the pipes,
-and put the mark behind it in the stream of output. When the printer gets to the mark, all that came
-before it has been written. A program whose ranks print nothing pays one look at a variable.
+answer that was sent after something was printed says so (`prints`). The thread that is about to
+hand such an answer to the program asks the agents of those ranks for a mark: they read what is in
+the pipes, and put the mark behind it in the stream of output. When the printer gets to the mark,
+all that came before it has been written. A program whose ranks print nothing pays one look at a
+variable.
 
 What ends the wait for a mark: the mark; the end of each host that owes it; `_STUCK` seconds in
-which nothing was written, after which nobody waits until that mark has come; the time that whoever
-waits has given.
+which nothing was written, after which no thread waits until that mark has come; the time limit of
+the waiting thread.
 """
 
 from __future__ import annotations

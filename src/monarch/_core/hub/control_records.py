@@ -189,7 +189,7 @@ class RestartProcs(NamedTuple):
 
 
 class AbandonProcs(NamedTuple):
-    """These procs will not start again: whoever waits for that is told.
+    """These procs will not start again: tell those who wait for that.
 
     Owner ──▶ host agent. Answer: None.
     """

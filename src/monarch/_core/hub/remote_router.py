@@ -46,7 +46,7 @@ class RemoteRouter:
         self._inflows: dict[Lane, Inflow] = {}
         self._answers: dict[Lane, Inflow] = {}
         self._outflows: dict[ProcAddress, Outflow] = {}
-        # callers that have ended: nobody waits for these
+        # callers that have ended: their answers are dropped
         self._past: Tombstones[ProcAddress] = Tombstones()
         self._tables: OrderedDict[int, _Table] = OrderedDict()
         self._lock = threading.Lock()
@@ -128,7 +128,7 @@ class RemoteRouter:
             old.group.dissolve()
         return table
 
-    # receiving, on the poller's thread or that of whoever has borrowed the connection
+    # receiving, on the poller's thread or the one that has borrowed the connection
 
     def arrived(self, frame: Frame, asks: bool) -> None:
         """A frame for this process has come from another host.

@@ -302,7 +302,7 @@ class HostProcs:
             starting.failed(
                 f"error spawning proc mesh {mesh.name}: {limit} not ready: {names}{why}"
             )
-        for entry in late:  # whoever calls its actors is told
+        for entry in late:  # callers of its actors are told
             self._condemn(entry, UNSTARTED, f"the process was killed: it was not up {limit}{why}")
 
     def _outcome(self, name: str, connected: float, waited: bool) -> tuple[bool, Failure | None]:
@@ -414,12 +414,12 @@ class HostProcs:
     def _end_waits(self, entry: ProcEntry) -> None:
         for gone in self._awaiting_end.pop(entry, []):
             gone()
-        if entry.mesh.over:  # one that nobody waited for any more: it was forked late, to be killed
+        if entry.mesh.over:  # one that was given up: it was forked late, to be killed
             self._forget(entry.mesh)
 
 
 class _Starting:
-    """Procs that were asked for together, and whoever waits until all of them are up."""
+    """Procs that were asked for together, and the answer when all of them are up."""
 
     def __init__(self, answer: Callable[[Exception | None], None]) -> None:
         # those that are not up yet, in the order of their ranks

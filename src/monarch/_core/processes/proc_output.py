@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from ..calls.pending import countdown
-from ..hub.prints import NOBODY
+from ..hub.prints import NO_AUTHOR
 from ..net.poller import Poller, Timer, guarded
 from ..shape import Point
 from ..wire.address import ProcAddress
@@ -118,7 +118,7 @@ class ProcOutput:
                         self._read(printing, fd)
                 for rest in self._rests.copy():
                     self._show_rest(*rest)
-            finally:  # whoever asked waits for the answer, whatever became of one pipe
+            finally:  # the answer is waited for, also if one pipe could not be read
                 then()
 
         self._poller.call_soon(lambda: self._poller.call_soon(finish))
@@ -148,8 +148,8 @@ class ProcOutput:
         self._poller.add(fd, lambda events: self._read(printing, fd))
 
     def _gather(self, printing: _Printing, fd: int) -> None:
-        """Read this pipe in a while, whatever comes: to read each line by itself would cost all
-        others more than it is worth.
+        """Read this pipe in a while, not at each line: that would cost all others more than it is
+        worth.
         """
         self._poller.remove(fd)
         if not self._gathering:
@@ -287,7 +287,8 @@ class ProcOutput:
             )
             printing.left_out = 0
             self._publish(
-                printing.entry.mesh.root, [Output(source, "stderr", time.time(), [(NOBODY, text)])]
+                printing.entry.mesh.root,
+                [Output(source, "stderr", time.time(), [(NO_AUTHOR, text)])],
             )
 
     def _source(self, printing: _Printing) -> Source:

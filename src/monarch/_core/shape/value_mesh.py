@@ -155,7 +155,7 @@ class ValueMesh(MeshTrait, Generic[V]):
         Args:
             key: one of
 
-                * a whole number: the value at that row-major position, as `get`, whatever the
+                * a whole number: the value at that row-major position, as `get`, with any
                   dimensions;
                 * a mapping from label to index or Python slice, such as a Point: as `slice`;
                 * a tuple with one index or Python slice for each dimension, outermost first: as

@@ -12,12 +12,12 @@ are one struct call:
     kind      target                              rest
     ========  ==================================  ==========================================================
     HELLO     -                                   first frame of a connection; meta names the connecting proc
-    CALL      actor id                            meta = method and geometry; request 0 = nobody waits
+    CALL      actor id                            meta = method and geometry; request 0 = one-way
     REPLY     actor id that was called            request says whose; flags say what kind of answer
     PORT      port id                             a value sent to a `Port`
     CAST      actor id                            a call to processes of several hosts, see `routing.cast`
     REPLIES   -                                   the answers to a cast, combined; request says to which
-    CLOSE     -                                   casts that nobody waits for any more
+    CLOSE     -                                   casts that no caller waits for any more
     GONE      -                                   a process, or a host, has ended; payload says why. Without a route: this
                                                   connection will, meta says why
     CREDIT    -                                   how many bytes the receiver has taken in, so far, in `request`
