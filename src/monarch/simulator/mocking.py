@@ -23,8 +23,8 @@ class patch_tensor_engine(patch_actor):  # noqa: N801  # used as a function, as 
     It holds for actors that are spawned meanwhile, here and in procs that are spawned
     meanwhile.
 
-    Whatever mesh of procs such an actor activates, a `Simulator` stands for its workers; actors on
-    these procs are real. A context manager and a decorator, as `patch_actor`.
+    For each mesh of procs that such an actor activates, a `Simulator` stands for its workers;
+    actors on these procs are real. A context manager and a decorator, as `patch_actor`.
 
     Args:
         actor: The actor class.

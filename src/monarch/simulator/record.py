@@ -127,7 +127,7 @@ class Recorder:
 
     def _name(self, stream: int) -> str:
         if stream not in self.streams:
-            found = living_streams.get(stream)  # nobody may have it any more
+            found = living_streams.get(stream)  # it may have gone
             self.streams[stream] = f"stream {stream}" if found is None else found.name
         return self.streams[stream]
 
