@@ -2,8 +2,8 @@
 
 An actor there reads and filters, and what is wanted comes here in pieces.
 
-The actor has a proc of its own, for as long as somebody looks: a host agent has better things to do
-than to search for a regular expression. What ends a wait for a piece is the piece, or the end of
+The actor has a proc of its own, for as long as its reader looks: a search for a regular expression
+would keep a host agent from its work. What ends a wait for a piece is the piece, or the end of
 the proc, or of its host.
 """
 

@@ -1,6 +1,6 @@
 """The stacks of this process, on request.
 
-Its I/O thread takes them, whatever its other threads do, unless C code holds the GIL.
+Its I/O thread takes them, even while its other threads are busy, unless C code holds the GIL.
 """
 
 from __future__ import annotations

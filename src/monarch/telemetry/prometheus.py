@@ -1,4 +1,4 @@
-"""Rows of tables in the text format of Prometheus, for whoever serves it. Pure.
+"""Rows of tables in the text format of Prometheus, for the servers of it. Pure.
 
 ``exposition(read(*SCRAPED).get())`` is a whole answer to a scrape, of all processes of a program.
 """
