@@ -152,7 +152,7 @@ class _Runner(Actor):
         self._signal = 0  # the last that was sent before there were ranks
 
     def __supervise__(self, failure: MeshFailure) -> bool:
-        return True  # whoever waits for the rank is told
+        return True  # the waits for the rank end with this error
 
     @concurrent_endpoint
     async def run(
