@@ -405,7 +405,7 @@ def _following(node: Node) -> list[Node]:
 def _fitted(gradient: torch.Tensor, node: Node, number: int) -> torch.Tensor:
     """A gradient in the shape and type of what it belongs to.
 
-    Formulas leave that to whatever runs the graph.
+    Formulas leave that to the code that runs the graph.
     """
     metadata = node._input_metadata[number]
     if gradient.shape != tuple(metadata.shape):
