@@ -360,7 +360,7 @@ class _Now(FeedSource):
 
 
 class _Life(FeedSource):
-    """Events of actors; those that were there at the first look are told by nobody."""
+    """Events of actors; those from before the first look are not among them."""
 
     def __init__(self, program: WatchedProgram) -> None:
         self._program = program

@@ -16,7 +16,7 @@ class Look(NamedTuple):
 
     Attributes:
         letter: In the rank map.
-        style: Likewise.
+        style: Of that letter.
         weight: What is to be seen first: of the ranks that share a cell the one with the highest
             weight is shown.
     """
