@@ -18,7 +18,7 @@ class Waits(Judged):
     TITLE = "Waits"
     HINTS = "Tab fold  c fold all  Enter stack"
     HELP = (
-        "Circles first; then those that others wait for and that wait for no other, with all who wait"
+        "Circles first; then those that others wait for and that wait for none, with all who wait"
         " for them below, directly or by way\nof others. Then mailboxes that are full, and meshes"
         " with ranks that are slower than the others. Enter shows a stack."
     )
