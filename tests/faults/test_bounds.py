@@ -267,7 +267,7 @@ class Source(Actor):
         other.send("done")
 
 
-def test_a_port_that_nobody_reads_holds_its_senders_and_no_one_else(spawn: Spawn) -> None:
+def test_a_port_that_is_not_read_holds_its_senders_and_no_one_else(spawn: Spawn) -> None:
     source, echo = (spawn(1).spawn("source", Source), spawn(1).spawn("echo", Echo))
     with small_limits():
         port, unread = Channel[bytes].open()

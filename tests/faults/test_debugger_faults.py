@@ -305,7 +305,7 @@ def test_another_terminal_reaches_ranks_on_attached_hosts(spawn_far: Spawn) -> N
         assert spinning.get() > 0
 
 
-def test_a_port_is_open_only_where_asked_for_and_takes_nobody_without_the_token(
+def test_a_port_is_open_only_where_asked_for_and_takes_no_user_without_the_token(
     script: list[str],
 ) -> None:
     with at_terminal(script, MONARCH_DEBUG_SERVER_PORT="0") as program:

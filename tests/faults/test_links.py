@@ -304,7 +304,7 @@ end.close("done")
 """
 
 
-def test_a_process_that_was_stopped_for_a_while_blames_nobody() -> None:
+def test_a_process_that_was_stopped_for_a_while_blames_no_other() -> None:
     """The worker waits longer than the pause lasts; the client, by its own clock, would not."""
     with configured(channel_reconnect_timeout="30s"):
         worker = End(LOCAL)

@@ -188,7 +188,7 @@ def test_lines_come_in_order_again_when_a_host_is_lost_that_held_some_back() -> 
     assert result.stdout == "in order\n", result
 
 
-def test_output_that_nobody_reads_is_bounded_and_what_is_left_out_is_counted(
+def test_output_that_is_not_read_is_bounded_and_what_is_left_out_is_counted(
     spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("monarch._core.processes.output._LIMIT", 100_000)

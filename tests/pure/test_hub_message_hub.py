@@ -134,7 +134,7 @@ def test_senders_to_an_actor_that_is_not_there_yet_are_held_as_by_a_full_mailbox
 
 
 @pytest.mark.usefixtures("small_mailboxes")
-def test_urgent_calls_to_an_actor_that_is_not_there_yet_hold_nobody(hub: MessageHub) -> None:
+def test_urgent_calls_to_an_actor_that_is_not_there_yet_block_no_caller(hub: MessageHub) -> None:
     origin = Origin()
     for request in range(5):
         hub.dispatch(origin, large(request, URGENT))

@@ -209,7 +209,7 @@ def test_the_files_of_a_proc_that_has_ended_are_closed_until_it_starts_again(
     log.ended(TRAINER._replace(rank=3))  # it has printed nothing
 
 
-def test_files_that_somebody_has_removed_are_made_again(log: LogFiles, tmp_path: Path) -> None:
+def test_files_that_were_removed_are_made_again(log: LogFiles, tmp_path: Path) -> None:
     log.put(said("one"), no_room)
     flush(log)
     shutil.rmtree(tmp_path / "machine")
@@ -240,7 +240,7 @@ class Disk:
         monkeypatch.setattr(os, "write", slow_write)
 
 
-def test_who_writes_more_than_the_disk_takes_waits_and_nobody_else(
+def test_only_who_writes_more_than_the_disk_takes_waits(
     log: LogFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "_MOST_WAITING", 100)
@@ -360,7 +360,7 @@ def test_who_has_flushed_before_the_disk_hangs_is_answered_once_when_it_does(
     assert later.calls == []
 
 
-def test_nobody_waits_for_a_disk_that_does_not_answer(
+def test_a_disk_that_does_not_answer_is_not_waited_for(
     log: LogFiles, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "_MOST_WAITING", 100)

@@ -32,7 +32,7 @@ def finish(splitter: LineSplitter) -> list[str]:
     st.lists(st.binary(max_size=50).filter(lambda line: b"\r" not in line and BEGIN not in line)),
     st.lists(st.integers(1, 30), min_size=1),
 )
-def test_lines_come_out_whole_whatever_the_chunks(lines: list[bytes], sizes: list[int]) -> None:
+def test_lines_come_out_whole_from_any_chunks(lines: list[bytes], sizes: list[int]) -> None:
     data = b"\n".join(lines)
     splitter = LineSplitter()
     got: list[str] = []
@@ -151,7 +151,7 @@ def test_lines_that_follow_each_other_are_of_one_run_if_the_same_one_says_them()
 
 
 @pytest.mark.parametrize("size", [1, 7, 64])
-def test_heads_are_read_whatever_the_chunks(size: int) -> None:
+def test_heads_are_read_from_any_chunks(size: int) -> None:
     data = noted(TRAIN, "one", "two", "three") + b"\n" + noted(EVALUATE, "four")
     splitter = LineSplitter()
     got: list[tuple[Note, str]] = []

@@ -148,7 +148,9 @@ def test_lines_are_written_even_where_nothing_can_show_them(
     assert printer._waiting == 0  # or, in time, what comes would be left out
 
 
-def test_a_printer_goes_on_whatever_fails_on_its_thread(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_printer_goes_on_after_any_failure_on_its_thread(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     class Broken:
         due: float | None = 0.0
 

@@ -46,11 +46,11 @@ def test_a_stopped_thread_keeps_every_call() -> None:
     assert keeper(CALL, [], {"task": CALL}, ["task", EVERYTHING], "serve") is EVERYTHING
 
 
-def test_a_call_that_is_not_there_is_kept_by_nobody() -> None:
+def test_a_call_that_is_not_there_is_kept_by_no_actor() -> None:
     assert keeper(CALL, [OTHER], {EVERYTHING: OTHER}, [EVERYTHING]) is NO_ACTIVITY
 
 
-def test_a_call_whose_response_port_was_handed_out_is_kept_by_nobody() -> None:
+def test_a_call_with_a_response_port_handed_out_is_kept_by_no_actor() -> None:
     assert keeper(CALL, [], {EVERYTHING: None}, [EVERYTHING]) is NO_ACTIVITY
 
 

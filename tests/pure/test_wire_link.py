@@ -247,7 +247,7 @@ def test_a_restarted_dialer_replaces_its_old_link_when_it_comes_back() -> None:
     assert b.ups == ["a", "a"]
 
 
-def test_a_port_at_which_nobody_listens_any_more_is_lost_after_a_second() -> None:
+def test_a_port_without_its_listener_is_lost_after_a_second() -> None:
     wires = Wires(1)
     a, b = wires.host("a"), wires.host("b")
     a.send("b", "one")
@@ -281,7 +281,7 @@ def test_a_worker_that_never_comes_up_is_lost_after_the_time_for_attaching() -> 
     assert a.table.get("b") is None
 
 
-def test_a_worker_that_must_be_up_is_lost_when_nobody_listens() -> None:
+def test_a_worker_that_must_be_up_is_lost_without_a_listener() -> None:
     wires = Wires(1)
     a = wires.host("a")
     a.table.send("b", a.table.pack(frame_of("one")), 0.0, starting=False)
