@@ -336,7 +336,7 @@ class _Repeated(PendingOperation):
                 attempt.timer.cancel()
 
     def forget(self, attempt: _Attempt) -> None:
-        """All have answered it."""
+        """Forget an attempt that every rank has answered."""
         with self._lock:
             if attempt in self._attempts:
                 self._attempts.remove(attempt)

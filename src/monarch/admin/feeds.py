@@ -64,7 +64,7 @@ class FeedSource:
         raise NotImplementedError
 
     def state(self) -> Event | None:
-        """All, as it was at the last look; None where events stand for themselves."""
+        """Return the state at the last look; None where events stand for themselves."""
         return None
 
     def last(self) -> Iterable[Event]:

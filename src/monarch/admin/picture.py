@@ -56,7 +56,7 @@ COLUMNS = {
 
 
 def picture(found: Collected, verdict: Verdict) -> dict[str, Any]:
-    """All that is shown.
+    """Return the picture of a program that the dashboards show.
 
     Args:
         found: The rows of `TABLES`.

@@ -47,7 +47,7 @@ class Notices:
         self._running = False
 
     def stopped(self) -> None:
-        """Some rank has stopped; on the I/O thread."""
+        """Note that a rank has stopped; on the I/O thread."""
         self._news.set()
         with self._lock:
             if not self._running:

@@ -139,7 +139,7 @@ class Coordinator(Actor):
 
     @concurrent_endpoint
     async def begun(self, number: int) -> None:
-        """All ranks of a world have their state: what others have of it is not needed any more."""
+        """Let go of the state of other ranks, now that each rank of this world has its own."""
         if number == self._number:
             self._best = Progress(self._start)
             for rank in set(self._ranks).difference(self._members, self._chosen()):

@@ -363,7 +363,7 @@ def places_of(
 
 
 def _points(sizes: Mapping[str, int]) -> list[dict[str, int]]:
-    """All coordinates, the last dimension fastest."""
+    """Return the coordinates of every rank, the last dimension fastest."""
     return [
         dict(zip(sizes, place, strict=True))
         for place in itertools.product(*map(range, sizes.values()))

@@ -99,7 +99,7 @@ class RankMapWatch:
 
 
 class RankMap(anywidget.AnyWidget):
-    """All ranks, coloured by what they do; a click on one selects it.
+    """A map of the ranks, coloured by their state; a click on one selects it.
 
     Args:
         seconds: Between two pictures at least; more where one takes long.

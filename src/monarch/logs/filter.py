@@ -23,7 +23,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 
 
 class LineFilter(NamedTuple):
-    """Some lines of a log. What is left empty lets all through.
+    """Selects lines of a log. An empty field lets all through.
 
     Attributes:
         mesh: Name of the mesh.

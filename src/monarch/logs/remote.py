@@ -49,10 +49,7 @@ class LogReader(Actor):
 
     @endpoint
     def read(self) -> tuple[list[str], bool]:
-        """Some lines that were not read yet, as JSON.
-
-        And whether these were all that are there now.
-        """
+        """Return lines that were not read yet, as JSON, and whether these were all of them."""
         texts, size = [], 0
         for line in self._lines:
             texts.append(line.to_json())

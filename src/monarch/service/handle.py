@@ -347,7 +347,7 @@ class ServiceEndpoint(Generic[R]):
         timeout: float | None = None,
         retries: int | None = None,
     ) -> ServiceEndpoint[R]:
-        """The same endpoint, called in another way.
+        """Return this endpoint with another way to call it.
 
         An example is ``service.chat.options(session=user).call_one(text)``.
 

@@ -91,7 +91,7 @@ class Machine:
         return max(wider) if wider else min(self.flops.values())
 
     def replace(self, **changes: Any) -> Machine:
-        """The same machine with other values for some attributes.
+        """Return a copy of the machine with other values for some attributes.
 
         An example is ``machine.replace(network=Link(5e-6, 12.5e9))``.
 

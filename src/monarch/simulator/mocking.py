@@ -44,7 +44,7 @@ class patch_tensor_engine(patch_actor):  # noqa: N801  # used as a function, as 
 
 
 def _simulated(actor: type[Actor], factory: Factory) -> type[Actor]:
-    """The same class, but for where its engines come from."""
+    """Return a subclass that gets its engines from `factory`."""
 
     def new(cls: type[Actor], *args: Any, **kwargs: Any) -> Any:
         substitute_engines(lambda procs: _engine(factory, procs))

@@ -219,7 +219,7 @@ class Recorder:
             )
 
     def take(self) -> tuple[list[Event], list[Change]]:
-        """All since the last time."""
+        """Return, and forget, the events and changes since the last time."""
         events, self.events = self.events, []
         changes, self.changes = self.changes, []
         return events, changes

@@ -189,7 +189,7 @@ class Simulator:
         self._model.costs[name.rpartition(".")[2]] = cost
 
     def report(self) -> str:
-        """All steps so far, and the memory of the ranks in the last one, as text."""
+        """Return a text on the steps so far, and on the memory of the ranks in the last one."""
         lines = [f"{self.mesh.extent} of {self.machine.name}", "step  milliseconds  megabytes"]
         lines += [
             f"{i:4}  {step.seconds * 1e3:12.3f}  {step.megabytes:9.1f}"

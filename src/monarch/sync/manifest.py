@@ -64,7 +64,7 @@ class Manifest:
 
     @cached_property
     def id(self) -> str:
-        """The same for the same content, names, permissions and times."""
+        """A digest of content, names, permissions and times."""
         return hashlib.sha256(self.encoded).hexdigest()
 
     @cached_property

@@ -104,6 +104,6 @@ class History:
             level.look(now, at, found)
 
     def rows(self) -> Iterator[Passed]:
-        """All that is kept; that of seconds first."""
+        """Return the rows that are kept; those of seconds first."""
         for level in self._levels:
             yield from level.rows()

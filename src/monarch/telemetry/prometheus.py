@@ -129,7 +129,7 @@ def exposition(found: Collected) -> str:
 
 
 def samples(found: Collected) -> list[dict[str, Any]]:
-    """The same, one by one: ``name``, ``kind``, ``labels``, ``value``."""
+    """Return the samples one by one: ``name``, ``kind``, ``labels``, ``value``."""
     return list(_families(found).samples())
 
 

@@ -104,7 +104,7 @@ class TableSource(Protocol):
 
     @property
     def schema(self) -> Schema:
-        """All tables that there are."""
+        """The tables that can be asked for, with their columns."""
 
     @property
     def events(self) -> frozenset[str]:

@@ -104,7 +104,7 @@ class Engine:
         return found
 
     def every_stream_of(self, ranks: Ranks) -> Ranks:
-        """All streams of the same ranks."""
+        """Return these ranks with all of their streams."""
         return self.group(ranks.ranks, ALL)
 
     def spread(self) -> None:
@@ -172,7 +172,7 @@ class Engine:
             self.executor.check(ranks)
 
     def living(self) -> Ranks:
-        """All streams of the ranks that are not known to be gone."""
+        """The ranks that are not known to be gone, with all of their streams."""
         gone = self.executor.gone
         return (
             self.group([rank for rank in range(self.size) if rank not in gone], ALL)

@@ -266,7 +266,7 @@ class _Graph:
         return sorted(found, key=self._place.__getitem__)
 
     def _complete(self, node: Node) -> dict[int, torch.Tensor]:
-        """All that has arrived at a node, as the hooks of the tensors there leave it."""
+        """Return the gradients that arrived at a node, as the hooks of its tensors leave them."""
         arrived = self._arrived.get(node, {})
         if arrived and node not in self._hooked:
             self._hooked.add(node)

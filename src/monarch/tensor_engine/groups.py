@@ -106,7 +106,7 @@ class Meeting(NamedTuple):
 
 
 class RankGroup:
-    """Some ranks, as one of them sees them.
+    """A group of ranks, as one of them sees it.
 
     Args:
         meeting: Where they meet.

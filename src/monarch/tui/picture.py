@@ -93,7 +93,7 @@ class Picture:
         return found
 
     def ranks(self) -> Iterator[Rank]:
-        """All of them."""
+        """Yield every rank of every mesh."""
         for uid, mesh in self.meshes.items():
             for number in range(mesh["size"]):
                 yield Rank(uid, number)

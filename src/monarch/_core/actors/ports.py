@@ -238,7 +238,7 @@ class PortReceiver(Generic[T]):
         return self
 
     def ranked(self) -> PortReceiver[tuple[int, T]]:
-        """The same port, with ``(rank, value)`` pairs, for answers to `send`."""
+        """Return this port as one of ``(rank, value)`` pairs, for answers to `send`."""
         return PortReceiver(self._queue, ranked=True)
 
     def __repr__(self) -> str:

@@ -207,7 +207,7 @@ class Ending:
         sys._monarch_status = _LastAct(self.status)  # type: ignore[attr-defined]  # ours
 
     def conclude_child(self) -> None:
-        """The same in a child of `multiprocessing`, in place of its interrupt."""
+        """End a child of `multiprocessing` with the status of its fault, not by an interrupt."""
         if self.status is not None:
             raise SystemExit(self.status)
 

@@ -254,7 +254,7 @@ def _name(head: bytes) -> bytes:
 
 
 def empty_out(fd: int) -> bytes:
-    """All that is in a box, by a descriptor of `take_over`, which is closed."""
+    """Return the content of a box, by a descriptor of `take_over`, which is closed."""
     try:
         data = os.pread(fd, SIZE, 0)
     except OSError:

@@ -70,7 +70,7 @@ def launch(
 
 
 class _Launch(NamedTuple):
-    """All that it takes to start the procs of a mesh: at first, and again."""
+    """Starts the procs of a mesh: at first, and again."""
 
     cell: BaseCell
     procs: Procs

@@ -61,7 +61,7 @@ def _nothing() -> None: ...
 
 
 class HostProcs:
-    """All procs of this host, and the meshes that they belong to.
+    """The procs of this host, and the meshes that they belong to.
 
     Args:
         hub: Hub of the agent.
@@ -99,7 +99,7 @@ class HostProcs:
     # what others want
 
     def of(self, uid: str, ranks: Collection[int]) -> list[ProcEntry]:
-        """Some procs of a mesh, if it is still here."""
+        """Return the procs of these ranks of a mesh; none if it is not here any more."""
         mesh = self.meshes.get(uid)
         return (
             [] if mesh is None else [entry for rank, entry in mesh.procs.items() if rank in ranks]

@@ -63,7 +63,7 @@ class Source(NamedTuple):
 
 
 class Output(NamedTuple):
-    """Some lines of one proc.
+    """Lines of one proc, which were read together.
 
     Attributes:
         source: Which.

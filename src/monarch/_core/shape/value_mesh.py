@@ -107,7 +107,7 @@ class ValueMesh(MeshTrait, Generic[V]):
         return self.items()
 
     def values(self) -> list[V]:
-        """All values in row-major order, as a new list."""
+        """Return a new list of the values in row-major order."""
         return list(self._values)
 
     def get(self, rank: int) -> V:
@@ -197,7 +197,7 @@ class ValueMesh(MeshTrait, Generic[V]):
         return table.as_text(f"ValueMesh({self.extent}):", self.extent, self._values.__getitem__)
 
     def _repr_html_(self) -> str:
-        """The same table for notebooks, with everything escaped."""
+        """Return the table for notebooks, with everything escaped."""
         return table.as_html(f"ValueMesh({self.extent})", self.extent, self._values.__getitem__)
 
     def __reduce__(self) -> tuple[object, ...]:

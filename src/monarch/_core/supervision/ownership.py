@@ -145,7 +145,7 @@ class Ownership(Generic[M]):
         return mesh.uid in self._owned and not mesh.let_go
 
     def meshes(self) -> list[M]:
-        """All that is owned, the oldest first."""
+        """The owned meshes, the oldest first."""
         return list(self._owned.values())
 
     def processes(self) -> set[Any]:

@@ -259,7 +259,7 @@ class Link:
             self._dial_at = now + self._owner.limits.silence
 
     def ready(self, stream: int, now: float) -> None:
-        """One of the streams that are being opened is there."""
+        """Take a stream that was being opened, and is open now."""
         self._opening.discard(stream)
         self._let_go(politely=False)
         self.stream = stream
