@@ -53,7 +53,7 @@ class _Run:
         if client is None:
             return ""
         client.settle_faults()
-        knows = client.faults.told.knows
+        knows = client.faults.delivered_failures.knows
         reports, self._reports = self._reports, []
         return "\n".join(
             text

@@ -365,7 +365,7 @@ def test_who_sends_to_a_full_mailbox_waits_for_its_actor() -> None:
     assert program.address is not None
     full = Mailbox("trainer", UID, 1001, (program.address,))
     found = verdict([proc(0, busy(READS))._replace(mailboxes=(full,)), program])
-    assert found.full == ("trainer[0]: 1,001 messages wait, 1 process is held back",)
+    assert found.full == ("trainer[0]: 1,001 messages wait, 1 process is paused",)
     assert found.sentence.startswith("Stuck: the client in broadcast (train.py:9); trainers[0] ")
     assert found.sentence.endswith(
         "in recv (data.py:31): its mailbox is full, 1,001 messages wait."

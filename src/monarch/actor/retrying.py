@@ -25,7 +25,7 @@ from .._core.actors.adverbs import CallOptions, Endpoint
 from .._core.actors.answers import Answers
 from .._core.actors.context import context
 from .._core.actors.request import Gather, UnaryCall, was_dropped
-from .._core.calls import told
+from .._core.calls import delivered_failures
 from .._core.calls.failed_call import CallSite, FailedCall, Reply
 from .._core.calls.future import Future
 from .._core.calls.pending import FutureState, PendingCall, PendingOperation, is_debugged, subscribe
@@ -164,7 +164,7 @@ class _Attempt(PendingOperation):
         return True
 
 
-class _Due:
+class _PendingRetry:
     """A resend that waits for the poller's thread. If that thread has ended, `fail` is called."""
 
     __slots__ = ("_fail", "_hub")
@@ -239,7 +239,7 @@ class _Repeated(PendingOperation):
 
     def heard(self, attempt: _Attempt, rank: int, reply: Reply) -> None:
         """A rank has answered an attempt, or is gone. On any thread."""
-        loss = told.loss(reply)
+        loss = delivered_failures.loss(reply)
         is_answer = loss is None and not was_dropped(reply)
         with self._lock:
             if not is_answer and rank not in attempt.open:  # that attempt was over
@@ -267,7 +267,7 @@ class _Repeated(PendingOperation):
             if hub.requests.pop(key, None) is not None:
                 self._ask_again([rank], attempt)
 
-        hub.requests[key] = _Due(hub, fail)
+        hub.requests[key] = _PendingRetry(hub, fail)
         hub.poller.call_soon(ask)
         if hub.end is not None and hub.requests.pop(key, None) is not None:
             fail()

@@ -80,13 +80,13 @@ class Mailbox(NamedTuple):
         actor: Its name.
         actor_id: Its id.
         queued: Messages that wait.
-        held: Processes that may not send it more, as it is full.
+        paused: Processes that may not send it more, as it is full.
     """
 
     actor: str
     actor_id: int
     queued: int
-    held: tuple[ProcAddress, ...]
+    paused: tuple[ProcAddress, ...]
 
 
 class Kernel(NamedTuple):

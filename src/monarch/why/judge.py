@@ -197,7 +197,7 @@ class _Case:
                 self._nodes[each].reason = "; ".join(
                     filter(None, (self._nodes[each].reason, reason))
                 )
-            for address in mailbox.held:
+            for address in mailbox.paused:
                 for sender in self._by_proc.get(address, ()):
                     if self._nodes[sender].state in (STANDS, WAITS) and sender not in self._edges:
                         self._nodes[sender].state = WAITS

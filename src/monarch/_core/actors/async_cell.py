@@ -246,7 +246,7 @@ class AsyncCell(ActorCell):
             except IndexError:  # the thread that ends this actor drained it
                 continue
             self._last_origin = item[0]
-            if pressure.held or len(item[1].payload) > SMALL or item[1].buffers:
+            if pressure.paused or len(item[1].payload) > SMALL or item[1].buffers:
                 pressure.went(item[1])
             name, _ = decode_meta(item[1].meta)
             attribute: Any = getattr(type(self.actor), name, None)

@@ -160,7 +160,7 @@ def _keeper(cell: ActorCell, call: CallId) -> BlockedWait | None:
         )
     waits = cell.waits.copy()
     if _is_for_room(call):
-        queued = [call] if call.process in cell.pressure.held else []
+        queued = [call] if call.process in cell.pressure.paused else []
     else:
         queued = [CallId(origin.peer, frame.request) for origin, frame in cell.queued()]
     handled = {activity: _owed(origin, frame) for activity, (origin, frame) in cell.active.items()}

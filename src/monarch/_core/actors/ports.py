@@ -443,7 +443,7 @@ class _Sink:
 def _forget(hub: MessageHub, port: int, pressure: Pressure) -> None:
     """A receiver is gone. On any thread, inside of any lock, as garbage is collected anywhere."""
     hub.ports.pop(port, None)
-    if pressure.held:
+    if pressure.paused:
         hub.poller.call_soon(pressure.release)
 
 

@@ -22,7 +22,7 @@ from ...errors import ActorError, SupervisionError, UnreadErrorWarning, name_som
 from ..shape import Extent, Point
 from ..supervision.failure import Failure
 from ..wire.frame import CANCELLED, DEAD, ERROR, Frame
-from . import told
+from . import delivered_failures
 from .callbacks import callback_thread
 from .cancelled import is_cancelled
 from .remote_error import said_by, supervision_error, to_exception
@@ -81,13 +81,13 @@ class FailedCall:
             return
         self._replies[rank] = reply
         if self.noticed:
-            told.note(reply)
+            delivered_failures.note(reply)
 
     def notice(self) -> None:
         """The program sees one of them, and so all."""
         self.noticed = True
         for reply in list(self._replies.values()):
-            told.note(reply)
+            delivered_failures.note(reply)
 
     def points(self) -> list[Point]:
         """The ranks that are known to have failed by now, in order."""
@@ -167,12 +167,12 @@ class FailedCall:
 
 def _is_stop(reply: Reply) -> bool:
     """Return whether the reply says that the rank was stopped on purpose."""
-    lost = told.loss(reply)
+    lost = delivered_failures.loss(reply)
     return lost is not None and lost.is_stop
 
 
 def _is_death(reply: Reply) -> bool:
-    lost = told.loss(reply)
+    lost = delivered_failures.loss(reply)
     return lost is not None and not lost.is_stop
 
 

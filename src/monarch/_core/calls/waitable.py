@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .future import Future
 
 
-class Outside:
+class FuturesAdapter:
     """The lock, the list and the tasks of one future, which holds it."""
 
     def __init__(self, future: Future[Any]) -> None:

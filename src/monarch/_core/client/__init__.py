@@ -2,7 +2,7 @@
 
 Lives here: what a script needs beyond what any process with actors does. Read `client`, then
 `faults` (what becomes of an unhandled failure), `attached` (the hosts it has taken into
-use), `unshown` (output comes before the answer).
+use), `pending_output` (output comes before the answer).
 
 Imports `actors`, `calls`, `hub`, `net`, `processes`, `shape`, `supervision`, `wire`.
 """

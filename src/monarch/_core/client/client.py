@@ -46,8 +46,8 @@ from ..wire.frame import Frame
 from . import faults, session
 from .attached import AttachedHosts
 from .greeting import Greeting
+from .pending_output import OutputStream, PendingOutput
 from .root_cell import SHUT_DOWN, RootCell
-from .unshown import OutputStream, Unshown
 
 if TYPE_CHECKING:
     import subprocess
@@ -100,14 +100,14 @@ class Client:
         self.hub.register(ROOT, self.root)
         self.context = Context(self.root)
         self.printer = Printer()
-        self.unshown = Unshown(self.hub, self.printer)
-        self.hub.printed = self.unshown.printed
+        self.pending_output = PendingOutput(self.hub, self.printer)
+        self.hub.printed = self.pending_output.printed
         self.greeting = Greeting(self.hub)
-        self.hosts = AttachedHosts(self.hub, self.unshown.take, self.greeting.send)
+        self.hosts = AttachedHosts(self.hub, self.pending_output.take, self.greeting.send)
         self.hub.neighbours.abroad = self._abroad
         self._agent: subprocess.Popen[bytes] | None = None
         self._followed: list[ProcAddress] = []
-        session.at_end_of_cells(lambda: self.unshown.flush_briefly(self.agents))
+        session.at_end_of_cells(lambda: self.pending_output.flush_briefly(self.agents))
         self._lock = threading.Lock()
         self._shutting_down: Promise[None] | None = None
         self._io_thread = threading.Thread(
@@ -141,7 +141,7 @@ class Client:
         """Show what is printed by what this client starts at an agent that is not its own."""
         if agent.host not in self.hosts.names and agent not in self._followed:
             self._followed.append(agent)
-            send_record(self.hub, agent, Subscribe(), OutputStream(self.unshown, agent))
+            send_record(self.hub, agent, Subscribe(), OutputStream(self.pending_output, agent))
             self.greeting.send([agent])
 
     @property
@@ -242,7 +242,7 @@ class Client:
         self.hub.close(Failure(STOPPED, SHUT_DOWN))
         self.hub.poller.close()
         self._release()
-        self.unshown.close()
+        self.pending_output.close()
         for port in list(self.root.ports):
             port.close(SHUT_DOWN)
         self.faults.close()
@@ -255,7 +255,7 @@ class _Events(OutputStream):
     """Events of the client's own agent, which at its end says why it ended."""
 
     def __init__(self, client: Client, agent: ProcAddress) -> None:
-        super().__init__(client.unshown, agent)
+        super().__init__(client.pending_output, agent)
         self._client = client
 
     def reply(self, frame: Frame) -> bool:
@@ -438,7 +438,7 @@ def _after_fork() -> None:
     forget()  # an actor in this process may have forked it
     if parents is not None:
         parents.hub.abandon()
-        futures.unshown = None
+        futures.pending_output = None
 
 
 _note_forks = functools.cache(lambda: os.register_at_fork(after_in_child=_after_fork))

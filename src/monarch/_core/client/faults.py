@@ -32,7 +32,7 @@ from ... import config
 from ..._namedtuple import NamedTuple
 from ..._words import ranges, tame
 from ...errors import SupervisionError
-from ..calls import told
+from ..calls import delivered_failures
 from ..calls.promise import Promise
 from ..calls.remote_error import with_lines
 from ..calls.waiting import waited_for
@@ -288,7 +288,7 @@ def _end_program(status: int, faults: Sequence[_Fault], leave: Callable[[bool], 
         here = [
             fault.failure for fault in faults if fault.part is not None and fault.part == _part()
         ]
-        news = [failure for failure in here if not told.knows(failure.event)]
+        news = [failure for failure in here if not delivered_failures.knows(failure.event)]
         for future in list(waited_for) if news else []:
             why = (
                 "this wait was given up, as a failure that came meanwhile was not"

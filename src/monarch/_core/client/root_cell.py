@@ -9,7 +9,7 @@ from contextlib import suppress
 from ...errors import BackpressureError
 from ..actors.base_cell import BaseCell
 from ..actors.request import StopCall
-from ..calls import told
+from ..calls import delivered_failures
 from ..calls.message import SETTLE
 from ..hub.contracts import Origin
 from ..hub.control import send_record
@@ -115,7 +115,7 @@ class _Settled(StopCall):
         self._root = root
 
     def reply(self, frame: Frame) -> bool:
-        failure = told.loss(frame)
+        failure = delivered_failures.loss(frame)
         if failure is not None and not failure.is_stop:
             self._root.rank_failed(failure)
         return super().reply(frame)

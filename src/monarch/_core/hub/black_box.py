@@ -3,7 +3,7 @@
 Its host agent holds the same memory, and reads it afterwards.
 
 It is an anonymous memory file, so that there is no name to clean up: the kernel frees it with its
-last holder, in whatever order the processes die. The process tells its agent the number of its
+last holder, in whichever order the processes die. The process tells its agent the number of its
 descriptor once, when it is up. To write costs no system call, and the agent does nothing until the
 process has ended. There are three parts:
 

@@ -43,7 +43,7 @@ from ..wire.frame import (
     CREDIT,
     DEAD,
     GONE,
-    HOLD,
+    PAUSE,
     PORT,
     PRINTED,
     REPLY,
@@ -56,6 +56,7 @@ from ..wire.frame import (
 )
 from . import prints
 from .actor_table import ActorTable
+from .backpressure_gate import BackpressureGates
 from .contracts import Origin, Outgoing, PortSink, Pulse, Receiver, Request, Way
 from .control import ask_one
 from .control_records import ResolveProc
@@ -66,7 +67,6 @@ from .multicast import write_to_each
 from .neighbours import Neighbours
 from .overdue import Overdue
 from .peers import Peers
-from .room import Holds
 
 if TYPE_CHECKING:
     from .remote_router import RemoteRouter
@@ -114,7 +114,7 @@ class MessageHub(Peers):
         self._others: RemoteRouter | None = None
         self.open_responses: dict[tuple[ProcAddress, int, int], tuple[int, Origin, Frame]] = {}
         self.inbound_lost_hooks: list[Callable[[ProcAddress], None]] = []
-        self.full = Holds(self)
+        self.full = BackpressureGates(self)
         self.overdue = Overdue(self)
         self.local_origin = LocalOrigin(address, self.dispatch)
         self.request_ids: Iterator[int] = itertools.count(_first_id())
@@ -420,7 +420,7 @@ class MessageHub(Peers):
             sink = self.ports.get(frame.target)
             if sink is not None:
                 sink.arrived(origin, frame)
-        elif kind == HOLD:
+        elif kind == PAUSE:
             self.full.heard(origin.peer, frame)
         elif kind == CREDIT:
             origin.credit(frame.request)

@@ -11,15 +11,15 @@ from ..supervision.failure import Failure
 from ..supervision.tombstones import Tombstones
 from ..wire.address import AGENT, ProcAddress
 from ..wire.frame import CALL, URGENT, Frame
+from .backpressure_gate import BackpressureGates
 from .contracts import Request, Way
 from .neighbours import Neighbours
-from .room import Holds
 
 
 class Peers:
     """The part of the message hub that knows other processes."""
 
-    full: Holds
+    full: BackpressureGates
     neighbours: Neighbours
 
     def __init__(self, address: ProcAddress, root: ProcAddress) -> None:

@@ -15,7 +15,7 @@ from ..supervision.failure import Failure, not_attached, not_let_in
 from ..supervision.tombstones import Tombstones
 from ..wire import pickling
 from ..wire.address import AGENT, ProcAddress
-from ..wire.frame import CALL, CREDIT, GONE, HOLD, PORT, REPLY, ROUTED, Frame
+from ..wire.frame import CALL, CREDIT, GONE, PAUSE, PORT, REPLY, ROUTED, Frame
 from .contracts import Hub, Request
 from .pressure import counted, size_of
 from .remote import CastGroup, Inflow, Outflow, RemoteOrigin, RemotePeer
@@ -145,7 +145,7 @@ class RemoteRouter:
             self._replied(route, frame)
         elif frame.kind == GONE:
             self.gone(route.source, pickling.loads(frame.payload), asks)
-        elif frame.kind == HOLD:
+        elif frame.kind == PAUSE:
             self._hub.dispatch(RemoteOrigin(self.send, route, self._answered), frame)
         elif frame.kind == CREDIT:
             outflow = self._outflows.get(route.source) if frame.rank else None

@@ -188,4 +188,4 @@ class OwnedProcs(Owned):
 
 def _output_ends(hub: Hub, agents: Sequence[ProcAddress]) -> None:
     if hub.address == hub.root:
-        client().unshown.ends(agents)
+        client().pending_output.ends(agents)

@@ -436,7 +436,7 @@ def flush_logs(agents: Collection[ProcAddress] | None = None) -> Future[None]:
     if hub.address != hub.root:
         raise RuntimeError("flush_logs() is for the client, which shows what is printed")
     running = client()
-    return running.unshown.flush(running.agents if agents is None else list(agents))
+    return running.pending_output.flush(running.agents if agents is None else list(agents))
 
 
 def client_proc_mesh(address: ProcAddress) -> ProcMesh:

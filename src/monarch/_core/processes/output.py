@@ -1,7 +1,8 @@
 """The output of procs: lines, from the pipes that the host agent reads to the client's terminal.
 
 `lines` (agent) keeps them whole; `Printer` (client) writes each in one piece, on a thread of its
-own, so that a slow terminal slows nothing else. For what is shown before an answer, see `unshown`.
+own, so that a slow terminal slows nothing else. For what is shown before an answer, see
+`pending_output`.
 """
 
 from __future__ import annotations
