@@ -45,8 +45,8 @@ def require_pidfd() -> None:
         os.close(os.pidfd_open(os.getpid()))
     except OSError as error:
         raise RuntimeError(
-            f"the system call pidfd_open fails here ({error.strerror}), and without it nobody would"
-            " know of the end of a process. It needs Linux 5.3; a sandbox (seccomp; docker:"
+            f"the system call pidfd_open fails here ({error.strerror}), and without it the end of"
+            " a process would not be noticed. It needs Linux 5.3; a sandbox (seccomp; docker:"
             " --security-opt seccomp=...) must allow it"
         ) from error
 

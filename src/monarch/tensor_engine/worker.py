@@ -64,7 +64,7 @@ class Worker(Actor):
 
     @endpoint
     def run(self, batches: list[tuple[int, list[Instruction]]]) -> None:
-        """One way: nobody waits for it."""
+        """Run the instructions of a message, which is one-way."""
         if self._lost:
             self._note_lost(batches)
             return
@@ -111,7 +111,7 @@ class Worker(Actor):
         )
 
     def value(self, ref: int) -> Any:
-        """The value with an id, of whatever stream."""
+        """Return the value with an id, of any stream."""
         return next(
             runner.slots[ref] for runner in list(self._runners.values()) if ref in runner.slots
         )

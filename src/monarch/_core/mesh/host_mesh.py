@@ -259,7 +259,8 @@ class HostMesh(DrawnMesh):
 
         Raises:
             RuntimeError: The mesh is a slice, was received in a message, or is `this_host()`: only
-                whoever attached hosts shuts them down. Or it has been shut down or stopped before.
+                the program that attached hosts shuts them down. Or it has been shut down or stopped
+                before.
         """
         return self._let_go("shut down")
 

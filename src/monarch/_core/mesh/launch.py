@@ -72,7 +72,7 @@ def launch(
 
 
 class _Launch(NamedTuple):
-    """All that it takes to start the procs of a mesh: at first, and again."""
+    """Starts the procs of a mesh: at first, and again."""
 
     cell: BaseCell
     procs: Procs
@@ -190,8 +190,8 @@ def _keep(cell: BaseCell, procs: ProcMesh, bootstrap: ActorMesh[Any]) -> None:
 
     Its failures become those of the procs' owner.
 
-    Where a strategy starts the procs again, that also runs the function again: there it is
-    nobody's.
+    Where a strategy starts the procs again, that also runs the function again: there the actor
+    has no owner.
     """
     owned, kept = cell.ownership.get(procs._procs.uid), bootstrap._owned
     assert kept is not None

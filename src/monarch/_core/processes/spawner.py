@@ -115,7 +115,7 @@ class Spawner:
                     if spec is not None:
                         return spec
             except (EOFError, ConnectionError):
-                # the agent is gone, which the kernel also tells whoever is busy, by a signal
+                # the agent is gone, which the kernel also tells a busy process, by a signal
                 self._end_groups()
                 return None
 
@@ -239,14 +239,14 @@ class Spawner:
                 theirs.clear()
                 return self._child(spec, start, start.environment(environ), here)
             self._groups[pid] = request.ends_groups
-            # before it may be known that the child has ended: nobody must reach what it listened at
+            # before it may be known that the child has ended: no peer must reach its old listener
             while theirs:
                 os.close(theirs.pop())
             try:
                 ours.append(os.pidfd_open(pid))  # here, where the child cannot have been reaped yet
                 send_message(self._control, Forked(request.mesh, start.rank, pid), ours)
             except OSError:
-                os.kill(pid, signal.SIGKILL)  # nobody could watch it
+                os.kill(pid, signal.SIGKILL)  # its end could not be watched for
                 raise
         finally:
             for fd in (*ours, *theirs):
@@ -360,7 +360,7 @@ def ignore_warnings() -> None:
 
 def prefer_forkserver() -> None:
     """Have `multiprocessing` start its processes from a clean one."""
-    with suppress(OSError):  # out of descriptors, say: whoever uses it will see
+    with suppress(OSError):  # out of descriptors, say: its first use will raise
         importlib.import_module("monarch._core.processes.forkserver").prefer()
 
 
