@@ -226,6 +226,18 @@ class RayJob(WorkersJob):
             logger.warning("%s; so nothing of the job runs any more", error)
             return False
 
+    def _why_ended(self) -> str:
+        try:
+            found = self._ask("look", bundle=self._described.bundle)
+        finally:
+            self._disconnect_control()
+        if found is None:
+            return f"all workers of {self!r} have ended, and with them its actor in Ray"
+        ended = found["ended"]
+        return "; ".join(
+            f"Ray at {self._cluster}: {mesh}[{rank}]: {why}" for mesh, rank, why in ended
+        )
+
     def _kill(self) -> None:
         self._outlive_program()
         if self._folder is not None:

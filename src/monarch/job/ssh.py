@@ -32,7 +32,8 @@ from .contract import (
     hosts_of,
     make_secret_file,
 )
-from .launch import WorkerProcess
+from .launch import WorkerProcess, describe_status
+from .ssh_reach import WorkerPlace
 from .ssh_workers import ANSWER, END, SshDescription, SSHWorkers
 from .state import check_mesh_names
 from .trait import JobTrait
@@ -41,6 +42,7 @@ from .watch import WorkerWatch
 from .worker_spec import KEEP
 
 _TRANSPORTS = ("tcp", "metatls", "metatls-hostname")
+_BROKEN = 255  # the exit status of ssh itself
 
 logger = logging.getLogger("monarch.job")
 
@@ -214,6 +216,26 @@ class SSHJob(SSHWorkers):
             mesh: [addresses[mesh, rank] for rank in range(size)]
             for mesh, size in self._meshes.items()
         }
+
+    def _why_ended(self) -> str:
+        living = self._living()
+        return "; ".join(
+            f"ssh {place.host}: {place.name} has ended: {self._last_words(place)}"
+            for place in self._places()
+            if place.number not in living
+        )
+
+    def _last_words(self, place: WorkerPlace) -> str:
+        """How a worker has ended: its shell's status, or what ssh says of its connection."""
+        worker = self._workers[place.number]
+        session = next((each for each in self._sessions if each.log == worker.log), None)
+        if session is None:
+            return worker.tail()
+        ends = (each.ended[worker.pid] for each in self._watches if worker.pid in each.ended)
+        how = "its connection is broken"
+        if (status := next(ends, None)) != _BROKEN:
+            how = f"its worker{describe_status(status)}"
+        return f"{how}: {ssh_text.why(session.said(), place.host, self._described.python_exe)}"
 
     def _check_scalable(self, hosts: Sequence[HostId]) -> None:
         self._check_here()
