@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -109,6 +110,13 @@ class WatchedProgram:
     def folder(self) -> str:
         """The folder with files of its runs."""
         return self.connection.program.folder
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What it is, for people: its command, process, host, begin and user."""
+        program, host = self.connection.program, self.connection.description.machine
+        told = {"command": program.command, "pid": program.pid, "since": program.since}
+        return {**told, "host": host, "user": getpass.getuser()}
 
     @property
     def pid(self) -> int | None:

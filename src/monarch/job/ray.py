@@ -227,16 +227,11 @@ class RayJob(WorkersJob):
             return False
 
     def _why_ended(self) -> str:
-        try:
-            found = self._ask("look", bundle=self._described.bundle)
-        finally:
-            self._disconnect_control()
+        found = self._ask("look", bundle=self._described.bundle)
         if found is None:
             return f"all workers of {self!r} have ended, and with them its actor in Ray"
-        ended = found["ended"]
-        return "; ".join(
-            f"Ray at {self._cluster}: {mesh}[{rank}]: {why}" for mesh, rank, why in ended
-        )
+        ended = (f"{mesh}[{rank}]: {why}" for mesh, rank, why in found["ended"])
+        return "; ".join(f"Ray at {self._cluster}: {told}" for told in ended)
 
     def _kill(self) -> None:
         self._outlive_program()

@@ -33,7 +33,6 @@ from .contract import (
     make_secret_file,
 )
 from .launch import WorkerProcess, describe_status
-from .ssh_reach import WorkerPlace
 from .ssh_workers import ANSWER, END, SshDescription, SSHWorkers
 from .state import check_mesh_names
 from .trait import JobTrait
@@ -218,24 +217,19 @@ class SSHJob(SSHWorkers):
         }
 
     def _why_ended(self) -> str:
-        living = self._living()
-        return "; ".join(
-            f"ssh {place.host}: {place.name} has ended: {self._last_words(place)}"
-            for place in self._places()
-            if place.number not in living
-        )
-
-    def _last_words(self, place: WorkerPlace) -> str:
-        """How a worker has ended: its shell's status, or what ssh says of its connection."""
-        worker = self._workers[place.number]
-        session = next((each for each in self._sessions if each.log == worker.log), None)
-        if session is None:
-            return worker.tail()
-        ends = (each.ended[worker.pid] for each in self._watches if worker.pid in each.ended)
-        how = "its connection is broken"
-        if (status := next(ends, None)) != _BROKEN:
-            how = f"its worker{describe_status(status)}"
-        return f"{how}: {ssh_text.why(session.said(), place.host, self._described.python_exe)}"
+        living, told = self._living(), []
+        statuses = {pid: status for each in self._watches for pid, status in each.ended.items()}
+        for place in self._places():
+            if place.number not in living:
+                worker = self._workers[place.number]
+                status, said = statuses.get(worker.pid), worker.tail().rpartition("| ")[2]
+                how = (
+                    "connection is broken"
+                    if status == _BROKEN
+                    else f"worker{describe_status(status)}"
+                )
+                told.append(f"ssh {place.host}: {place.name} has ended: its {how}: {said}")
+        return "; ".join(told)
 
     def _check_scalable(self, hosts: Sequence[HostId]) -> None:
         self._check_here()
