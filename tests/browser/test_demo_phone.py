@@ -97,6 +97,7 @@ def test_metrics_of_all_ranks_are_bands_that_can_be_chosen_and_saved(
     tokens = page.get_by_role("img", name=re.compile(r"^tokens, .s, of 16 ranks")).get_attribute(
         "aria-label"
     )
+    tab.picture("metrics")
     least, most = re.findall(r"(?:smallest|largest) ([\d,]+)", tokens or "")
     assert least < most  # a straggler takes fewer
     page.get_by_label("batch_time").uncheck()

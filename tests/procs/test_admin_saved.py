@@ -110,7 +110,7 @@ def test_a_run_that_was_kept_is_looked_at_as_a_program_is(
         assert now["verdict"]["status"] == "stuck" and re.search(
             r"without trainers\[\d+\]: ", now["verdict"]["sentence"]
         )
-        about = {"command": run.name}
+        about = {"command": "kept.duckdb"}
         assert get("/v1/access") == {"role": "act", "saved": True, "program": about}
         seconds = get("/v1/time")
         assert isinstance(seconds, dict) and seconds["runs"] is False
