@@ -113,10 +113,9 @@ class WatchedProgram:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What it is, for people: its command, process, host, begin and user."""
-        program, host = self.connection.program, self.connection.description.machine
-        told = {"command": program.command, "pid": program.pid, "since": program.since}
-        return {**told, "host": host, "user": getpass.getuser()}
+        """The command, process, host, begin and user, for people."""
+        told, machine = self.connection.program._asdict(), self.connection.description.machine
+        return {**told, "host": machine, "user": getpass.getuser()}
 
     @property
     def pid(self) -> int | None:

@@ -186,10 +186,8 @@ class RayHosts:
 
 
 def _cause(error: Exception) -> str:
-    """Return in a line what an actor has raised, or how Ray tells its end: after what it was."""
-    raised = getattr(error, "cause", None)
-    lines = str(raised or error).splitlines()
-    return lines[0] if raised else [line for line in lines if not line[:1].isspace()][-1]
+    """Return in a line what an actor has raised, or how Ray tells its end: after where it was."""
+    return [line for line in str(error).splitlines() if line.strip() == line != ""][-1]
 
 
 def actor_resources(bundle: Mapping[str, float]) -> dict[str, Any]:

@@ -32,6 +32,6 @@ class Course:
             self._whole = {each[0] // self._width: each for each in self._whole.values()}
 
     def points(self) -> list[Point]:
-        """All that is kept, by time."""
+        """Return the kept points, by time."""
         fine = list(self._fine.values())
         return [each for each in self._whole.values() if each[0] < fine[0][0]] + fine
