@@ -217,7 +217,7 @@ class SSHJob(SSHWorkers):
         }
 
     def _why_ended(self) -> str:
-        living, told = self._living(), []
+        living, told = self._living(), list[str]()
         statuses = {pid: status for each in self._watches for pid, status in each.ended.items()}
         for place in self._places():
             if place.number not in living:
