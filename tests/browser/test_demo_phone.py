@@ -20,7 +20,7 @@ pytest.importorskip("arro3.core")
 
 pytestmark = pytest.mark.timeout(400)  # programs, hosts and a browser start on a busy machine
 
-DESK, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+DESK = {"width": 1440, "height": 900}
 PAGES = {
     "now": "article canvas", "stacks": "article", "waits": "td", "stragglers": "td", "timeline": "canvas", "meshes": "td",
     "hosts": "td", "messages": "td", "metrics": "figure", "logs": ".line", "debugger": "main p", "actions": "td",
@@ -46,20 +46,20 @@ def tab(browser: Any) -> Iterator[Tab]:
 
 def test_each_page_fits_a_phone_and_has_targets_for_a_finger(tab: Tab) -> None:
     page = tab.page
-    page.set_viewport_size(PHONE)
+    page.set_viewport_size({"width": 390, "height": 844})
     for view, there in PAGES.items():
         page.get_by_role("button", name="Pages").click()
         page.locator(f"nav a[href^='#/{view.partition('?')[0]}']").click()
         if "?" in view:
             page.evaluate("(view) => (location.hash = `#/${view}`)", view)
         tab.wait_for(there)
-        assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"], view
+        assert page.evaluate("document.documentElement.scrollWidth") == 390, view
         assert page.evaluate(SMALL) == [], view
         for theme in ("light", "dark"):
             page.emulate_media(color_scheme=theme)
             assert tab.violations() == [], view
     page.emulate_media(color_scheme="light")
-    page.set_viewport_size(DESK)
+    page.set_viewport_size({"width": 1440, "height": 900})
 
 
 def test_each_page_says_of_what_program_it_is_and_how_that_is(tab: Tab) -> None:

@@ -150,14 +150,15 @@ def test_the_end_of_a_pod_is_told_as_kubernetes_tells_it(
         time.sleep(600)
     """
     killed = "its container 'worker' has ended with exit status 137: OOMKilled"
-    for end, told in (
-        (lambda: os.kill(worker_of(kubernetes, "hosts-0"), signal.SIGKILL), killed),
-        (lambda: kubernetes.evict_pod("hosts-0"), "Evicted: The node was low on resource: memory."),
-    ):
+    evicted = "Evicted: The node was low on resource: memory."
+    for told in (killed, evicted):
         client = home._start([home.program(USE + program)], in_cluster(kubernetes), subprocess.PIPE)
         assert client.stdout is not None
         assert client.stdout.readline() == "hosts-0\n"
-        end()
+        if told is killed:
+            os.kill(worker_of(kubernetes, "hosts-0"), signal.SIGKILL)
+        else:
+            kubernetes.evict_pod("hosts-0")
         said = client.communicate()[1]
         assert re.search(rf"Kubernetes: .*hosts-0: {told}", said), said
         kubernetes.clear()
