@@ -769,6 +769,8 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             ),
             "`Slurm ended job 9: TIMEOUT`, `OOMKilled`, `Evicted`": (
                 "tests/procs/test_slurm_job.py::test_the_end_of_a_job_is_told_as_that_of_slurm",
+                "tests/procs/test_kubernetes_job.py::test_the_end_of_a_pod_is_told_as_kubernetes_tells_it",
+                "tests/procs/test_ssh_job.py::test_the_end_of_a_worker_and_of_a_machine_are_told_as_ssh_tells_them",
                 "tests/pure/test_runtime_faults.py::test_the_loss_of_a_host_is_told_as_its_scheduler_tells_it",
             ),
             "`ended by SIGKILL`, and no such hint": (

@@ -94,7 +94,7 @@ const { metafile } = await esbuild.build({
   absWorkingDir: here,
   logLevel: "warning",
 });
-for (const name of ["index.html", "icon.svg"]) await copyFile(join(source, name), join(target, name));
+for (const name of ["index.html", "icon.svg", "good.svg", "late.svg", "bad.svg"]) await copyFile(join(source, name), join(target, name));
 
 await writeFile(join(target, "licenses.txt"), await licenses(Object.keys(metafile.inputs)));
 

@@ -113,7 +113,7 @@ def tab(seen: Seen) -> Iterator[Tab]:
 def test_a_program_that_goes_on_is_fine(tab: Tab) -> None:
     tab.open("now")
     tab.wait_for(".verdict.good", "fine")
-    assert tab.page.title() == "Now - monarch"
+    assert re.fullmatch(r"✓ fine · \S+\.py · Now", tab.page.title())
 
 
 def test_a_fault_that_happens_while_one_looks_is_seen_at_once(stuck: Tab) -> None:

@@ -35,6 +35,7 @@ PAGES = {
     "meshes": ("td", "trainers"),
     "hosts": ("td", "h1"),
     "messages": ("td", "trainer"),
+    "metrics": ("figure", "loss"),
     "sql?q=SELECT+mesh,+count(*)+AS+ranks+FROM+procs+GROUP+BY+mesh": ("td", "trainers"),
     "debugger": ("main p", "Nobody has stopped"),
     "actions": ("td", "trainers"),
@@ -101,7 +102,7 @@ def test_a_page_of_a_thousand_ranks_complains_of_nothing_and_is_for_everybody(
     tab: Tab, view: str
 ) -> None:
     page = page_is_shown(tab, view)
-    if view not in ("stacks", "runs"):  # of these others are taken
+    if view not in ("stacks", "runs", "metrics"):  # of these others are taken
         tab.picture(view.partition("?")[0])
     for theme in THEMES:
         page.emulate_media(color_scheme=theme)

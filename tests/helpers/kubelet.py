@@ -43,6 +43,8 @@ class Kubelet:
         self._tag, self._changed, self._gone, self._event = tag, changed, gone, event
         self._addresses = 1
         self._lost: set[str] = set()
+        self._evicted: set[str] = set()
+        self._last: dict[str, Object] = {}  # by uid of the pod, how its container has ended last
         self.folder = Path(tempfile.mkdtemp(prefix="mk"))
 
     async def run(self, pod: Object, secrets: Callable[[str, str], str]) -> None:
@@ -74,12 +76,17 @@ class Kubelet:
             tries += 1
             if _ends(pod):
                 break
-            state = {
-                "terminated": {
-                    "exitCode": status,
-                    "reason": "Completed" if status == 0 else "Error",
-                }
-            }
+            if pod["metadata"]["uid"] in self._evicted:
+                why = "The node was low on resource: memory."
+                pod["status"] |= {"reason": "Evicted", "message": why}
+                self._set(pod, "Failed")
+                await _until(lambda: _ends(pod))
+                break
+            # the limit of a container is what mostly kills it
+            reason = {0: "Completed", -signal.SIGKILL: "OOMKilled"}.get(status, "Error")
+            code = 128 - status if status < 0 else status
+            state = {"terminated": {"exitCode": code, "reason": reason}}
+            self._last[pod["metadata"]["uid"]] = state
             if status == 0 and pod["spec"].get("restartPolicy", "Always") != "Always":
                 self._set(pod, "Succeeded", state)
                 await _until(lambda: _ends(pod))
@@ -95,6 +102,12 @@ class Kubelet:
                 await _until(lambda: _ends(pod))
                 break
         self._gone(pod)
+
+    def evict(self, pod: Object) -> None:
+        """Its node has no memory left."""
+        self._evicted.add(pod["metadata"]["uid"])
+        for pid in self.processes(pod["metadata"]["uid"]):
+            os.kill(pid, signal.SIGKILL)
 
     def lose(self, pod: Object) -> None:
         """Its node is gone."""
@@ -224,6 +237,7 @@ class Kubelet:
                 {
                     "name": name,
                     "state": state,
+                    "lastState": self._last.get(pod["metadata"]["uid"], {}),
                     "ready": ready,
                     "image": "",
                     "imageID": "",

@@ -137,6 +137,12 @@ class Kubernetes:
         """As ``kubectl delete pod`` does."""
         self.call(lambda: self._remove("pods", name))
 
+    def evict_pod(self, name: str) -> None:
+        """Its node evicts it; nothing takes its place while it is there."""
+        with self._lock:
+            pod = self.objects["pods", name]
+        self.call(lambda: self._kubelet.evict(pod))
+
     def lose_pod(self, name: str) -> None:
         """As if its node had lost its power: it is not ready any more, and ends only by force."""
         with self._lock:

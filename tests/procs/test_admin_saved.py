@@ -110,7 +110,8 @@ def test_a_run_that_was_kept_is_looked_at_as_a_program_is(
         assert now["verdict"]["status"] == "stuck" and re.search(
             r"without trainers\[\d+\]: ", now["verdict"]["sentence"]
         )
-        assert get("/v1/access") == {"role": "act", "saved": True}
+        about = {"command": "kept.duckdb"}
+        assert get("/v1/access") == {"role": "act", "saved": True, "program": about}
         seconds = get("/v1/time")
         assert isinstance(seconds, dict) and seconds["runs"] is False
         then = get(f"/v1/now?at={seconds['now'] - 600}")

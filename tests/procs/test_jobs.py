@@ -16,6 +16,7 @@ from helpers.certificates import authority
 from helpers.waiting import wait_gone
 from monarch.actor import HostMesh
 from monarch.job import JobError, JobState, LocalJob, ProcessJob
+from monarch.telemetry import read
 
 if TYPE_CHECKING:
     from helpers.jobs import Home
@@ -40,6 +41,15 @@ def start(_process_test: None) -> Iterator[Start]:
 def pids(hosts: HostMesh) -> list[int]:
     with hosts.spawn_procs() as procs:
         return procs.spawn("echo", Echo).pid.call().get(timeout=30).values()
+
+
+def test_hosts_have_the_names_of_their_job(start: Start) -> None:
+    hosts = start({"trainers": 2}).state(cached_path=None).trainers
+    with hosts.spawn_procs() as procs:
+        procs.initialized.get()
+        found = {row["machine"] for row in read("hosts").get().rows("hosts")}
+    here = os.uname().nodename
+    assert found >= {f"trainers[0] on {here}", f"trainers[1] on {here}"}
 
 
 def test_a_local_job_is_this_machine_under_each_name(

@@ -137,6 +137,33 @@ def test_lost_workers_and_clients_leave_the_rest_usable_and_pods_come_again(
     kill(home, kubernetes)
 
 
+def test_the_end_of_a_pod_is_told_as_kubernetes_tells_it(
+    home: Home, kubernetes: Kubernetes
+) -> None:
+    program = """
+    import time
+    if __name__ == "__main__":
+        job = KubernetesJob("tests", controller="StatefulSet")
+        job.add_mesh("hosts", 1, image_spec=ImageSpec("ours:1"))
+        worker = job.state(cached_path=None).hosts.spawn_procs(restart=None).spawn("worker", Worker)
+        print(*worker.pod.call().get().values(), flush=True)
+        time.sleep(600)
+    """
+    killed = "its container 'worker' has ended with exit status 137: OOMKilled"
+    evicted = "Evicted: The node was low on resource: memory."
+    for told in (killed, evicted):
+        client = home._start([home.program(USE + program)], in_cluster(kubernetes), subprocess.PIPE)
+        assert client.stdout is not None
+        assert client.stdout.readline() == "hosts-0\n"
+        if told is killed:
+            os.kill(worker_of(kubernetes, "hosts-0"), signal.SIGKILL)
+        else:
+            kubernetes.evict_pod("hosts-0")
+        said = client.communicate()[1]
+        assert re.search(rf"Kubernetes: .*hosts-0: {told}", said), said
+        kubernetes.clear()
+
+
 def phases(kubernetes: Kubernetes) -> set[str]:
     return {
         kubernetes.objects["pods", name]["status"]["phase"] for name in kubernetes.names("pods")

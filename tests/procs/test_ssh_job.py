@@ -5,6 +5,7 @@ wanted any more.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -185,6 +186,36 @@ def test_lost_workers_and_machines_leave_the_rest_usable(home: Home, ssh: Ssh) -
     client.kill()
     said = client.communicate()[1]
     assert "worker hosts_2 on b" in said and "with exit status 137" in said
+
+
+ONE = (
+    USE
+    + """
+    import time
+    if __name__ == "__main__":
+        hosts = SSHJob(ssh_args=OPTIONS, hosts={"trainers": sys.argv[1:]}).state(cached_path=None).trainers
+        worker = hosts.spawn_procs(restart=None).spawn("worker", Worker)
+        print(worker.machine.call().get().values(), flush=True)
+        time.sleep(600)
+"""
+)
+
+
+def test_the_end_of_a_worker_and_of_a_machine_are_told_as_ssh_tells_them(
+    home: Home, ssh: Ssh
+) -> None:
+    client = start(home, ONE, "b")
+    assert line_of(client) == "['b']\n"
+    os.kill(workers_on(ssh, "b")[0], signal.SIGKILL)
+    said = client.communicate()[1]
+    killed = r"ssh b: trainers_0 has ended: its worker with exit status 137: .*Killed"
+    assert re.search(killed, said) and "which started this host's agent" not in said, said
+    ssh.start_machine("c")
+    client = start(home, ONE, "c")
+    assert line_of(client) == "['c']\n"
+    ssh.kill_machine("c")
+    said = client.communicate()[1]
+    assert "ssh c: trainers_0 has ended: its connection is broken" in said, said
 
 
 def test_detached_workers_are_found_by_the_next_run_and_end_when_unused(

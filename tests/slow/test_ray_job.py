@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -175,6 +176,25 @@ def test_a_lost_node_is_replaced_while_the_rest_goes_on(home: Home, ray: Ray) ->
     assert kept < set(agents(ray))
     client.communicate(timeout=60)
     home.monarch("kill")
+
+
+@at_a_desk
+def test_the_end_of_hosts_is_told_as_ray_tells_it(home: Home, ray: Ray) -> None:
+    program = """
+    import time
+    if __name__ == "__main__":
+        hosts = RayJob({"trainers": 2}, address=ADDRESS, cpus_per_host=2).state(cached_path=None).trainers
+        worker = hosts.spawn_procs(restart=None).spawn("worker", Worker)
+        print(len(worker.where.call().get().values()), flush=True)
+        time.sleep(600)
+    """
+    client = home._start([home.program(USE + program)], {}, subprocess.PIPE)
+    assert client.stdout is not None
+    assert client.stdout.readline() == "2\n"
+    ray.kill_busy_node()
+    said = client.communicate()[1]
+    assert re.search(r"Ray at \S+: trainers\[\d\]: The actor .* node", said), said
+    assert "which started this host's agent" not in said
 
 
 def test_the_example_runs_on_nodes_of_ray(home: Home, ray: Ray) -> None:

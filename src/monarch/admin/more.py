@@ -49,12 +49,12 @@ _RANK = Field("string", "Ranks of it: 0,3-5 or ::2 or hosts=1,gpus=0:4")
 
 @route("GET", "/v1/access", seconds=0)
 def _access(call: ApiCall) -> Any:
-    """The rights of the requester.
+    """The rights of the requester, and what is looked at.
 
-    It follows from the `role`, and from whether the target is the file of a run, which is
+    They follow from the `role`, and from whether the target is the file of a run, which is
     read-only (`saved`).
     """
-    return {"role": call.role, "saved": call.program.saved}
+    return {"role": call.role, "saved": call.program.saved, "program": call.program.about}
 
 
 @route(

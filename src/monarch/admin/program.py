@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -109,6 +110,12 @@ class WatchedProgram:
     def folder(self) -> str:
         """The folder with files of its runs."""
         return self.connection.program.folder
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The command, process, host, begin and user, for people."""
+        told, machine = self.connection.program._asdict(), self.connection.description.machine
+        return {**told, "host": machine, "user": getpass.getuser()}
 
     @property
     def pid(self) -> int | None:

@@ -80,6 +80,10 @@ class SavedRun(WatchedProgram):
         return os.path.dirname(self._path)
 
     @property
+    def about(self) -> dict[str, Any]:
+        return {"command": os.path.basename(self._path)}
+
+    @property
     def pid(self) -> None:
         return None
 

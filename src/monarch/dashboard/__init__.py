@@ -18,7 +18,7 @@ MEDIA = {
     "index.html": "text/html; charset=utf-8",
     "app.js": "text/javascript; charset=utf-8",
     "app.css": "text/css; charset=utf-8",
-    "icon.svg": "image/svg+xml",
+    **dict.fromkeys(("icon.svg", "good.svg", "late.svg", "bad.svg"), "image/svg+xml"),
     "licenses.txt": "text/plain; charset=utf-8",
 }
 """The files that are served, and their types."""

@@ -10,6 +10,7 @@ from ..telemetry.ids import event_id, mesh_id, message_id
 from ..telemetry.rows import event_row, log_row
 from . import logs
 from .faults import STAGES
+from .logs import loss
 from .question import MOST, HostQuestion, Row, fills
 from .world import Proc
 
@@ -109,6 +110,20 @@ def _steps(asked: HostQuestion) -> Iterator[Row]:
             end, took = asked.world.begin_of(step + 1, odd), asked.world.took(proc, step)
             us = int(took * 1e6)
             yield int(end * 1e6), proc.id, proc.actor_id, proc.rank, step + 1, us, us
+
+
+@fills("metric_history")
+def _metric_history(asked: HostQuestion) -> Iterator[Row]:
+    for proc in asked.trainers():
+        odd = asked.world.is_odd(proc)
+        for step in asked.steps(proc, MOST // 4, fewest=32):
+            end = asked.world.begin_of(step + 1, odd)
+            for name, kind, unit, value, count in (
+                ("loss", "gauge", "", loss(proc, step), None),
+                ("tokens", "sum", "", 9_500.0 * (step + 1), None),
+                ("batch_time", "histogram", "ms", 1e3 * (end - asked.world.since), step + 1),
+            ):
+                yield int(end * 1e6), proc.id, name, kind, unit, "{}", value, count
 
 
 @fills("spans")

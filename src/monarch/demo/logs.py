@@ -42,6 +42,11 @@ def of_host(world: DemoWorld, host: DemoHost, since: float, now: float) -> Itera
     yield from sorted(found, key=lambda line: line.time)
 
 
+def loss(proc: Proc, step: int) -> float:
+    """Return the loss of a step on a rank."""
+    return 1.8 + 6.0 * math.exp(-step / 900) + 0.05 * noise(proc.rank, step, 1)
+
+
 def _of_training(world: DemoWorld, proc: Proc, since: float, now: float) -> Iterator[LogLine]:
     """A rank logs how it gets on, now and then; the first one each step."""
     if proc.mesh.uid in world.stopped:
@@ -52,9 +57,8 @@ def _of_training(world: DemoWorld, proc: Proc, since: float, now: float) -> Iter
     for step in range(first + (-(first + proc.rank) % every), last + 1, every):
         at = world.begin_of(step, odd) + 0.02 * noise(proc.rank, step)
         if since <= at <= now:
-            loss = 1.8 + 6.0 * math.exp(-step / 900) + 0.05 * noise(proc.rank, step, 1)
             tokens = 9_300 + int(400 * noise(proc.rank, step, 2))
-            text = f"step {step} loss {loss:.4f} tokens/s {tokens:,}"
+            text = f"step {step} loss {loss(proc, step):.4f} tokens/s {tokens:,}"
             yield _line(proc, at, "INFO", "train.py:66", text)
 
 

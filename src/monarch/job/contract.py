@@ -25,6 +25,7 @@ import logging
 import re
 import socket
 import sys
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -53,6 +54,8 @@ _REACHABLE = 2.0  # seconds in which a worker must accept a connection
 _TRIED_AT_ONCE = 64
 # seconds that hosts get to end in order, before their machines are given back
 _SHUTDOWN_BOUND = 20.0
+# seconds that a program waits to be told why its hosts have ended, and between two questions
+_TOLD_WITHIN, _LOOK_AGAIN = 5.0, 0.3
 
 logger = logging.getLogger("monarch.job")
 _told = logging.getLogger("monarch.supervision")
@@ -243,6 +246,13 @@ class WorkersJob(JobTrait):
         """Explain why hosts of it have ended, as the scheduler tells it; empty if it doesn't."""
         return ""
 
+    def _told_end(self) -> str:
+        """As `_why_ended`; a scheduler may learn of the end a moment after the program."""
+        deadline = time.monotonic() + _TOLD_WITHIN
+        while not (told := self._why_ended()) and time.monotonic() < deadline:
+            time.sleep(_LOOK_AGAIN)
+        return told
+
     def _check_scalable(self, hosts: Sequence[HostId]) -> None:
         """Raise a JobError if these hosts can't be added, replaced or removed.
 
@@ -373,6 +383,6 @@ class WorkersJob(JobTrait):
             mesh: attach_to_workers(ca=None, workers=addresses[mesh], name=mesh, secret=secret)
             for mesh in self._meshes
         }
-        if self._why_ended not in why_hosts_end:
-            why_hosts_end.append(self._why_ended)
+        if self._told_end not in why_hosts_end and type(self)._why_ended != WorkersJob._why_ended:
+            why_hosts_end.append(self._told_end)
         return JobState(attached)

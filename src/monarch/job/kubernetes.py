@@ -333,7 +333,12 @@ class KubernetesJob(WorkersJob):
         missing = [pods for pods in self._look(api) if pods.addresses() is None]
         return "; ".join(describe(api, pods, self._controller) for pods in missing)
 
-    _why_ended = _pending  # what its pods tell
+    def _why_ended(self) -> str:
+        ends = (
+            f"{each.pod}: {each.text}" for pods in self._look(self._api()) for each in pods.ends()
+        )
+        told = self._pending() or "; ".join(ends)  # a container may have started again
+        return told and f"Kubernetes: {told}"
 
     def _look(self, api: Api) -> list[Pods]:
         found = [Pods(mesh) for mesh in self._all_meshes()]

@@ -110,6 +110,10 @@ class Pods:
         found = [trouble for trouble in known if trouble is not None]
         return sorted(found, key=lambda it: (not it.is_hopeless, not it.is_unschedulable, it.pod))
 
+    def ends(self) -> list[Trouble]:
+        """List how containers of it have ended, also of pods that serve again."""
+        return [trouble for pod in self._pods.values() if (trouble := _trouble(pod)) is not None]
+
     def completed(self) -> dict[int, Trouble]:
         """Ranks whose pods have completed, where nothing makes others."""
         ends = [(self.rank(pod), self._end_of(pod)) for pod in self._pods.values()]

@@ -115,7 +115,8 @@ def _rows(mesh: str, hosts: HostMesh) -> Iterator[HostRow]:
             yield HostRow(mesh, number, address, "", {}, str(error))
         else:
             procs = Counter(proc.mesh for proc in description.procs)
-            yield HostRow(mesh, number, address, description.machine, dict(procs), "")
+            machine = description.machine.rpartition(" on ")[2]  # without what the row says
+            yield HostRow(mesh, number, address, machine, dict(procs), "")
 
 
 class TimeIsUp(BaseException):

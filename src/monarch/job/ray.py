@@ -226,6 +226,13 @@ class RayJob(WorkersJob):
             logger.warning("%s; so nothing of the job runs any more", error)
             return False
 
+    def _why_ended(self) -> str:
+        found = self._ask("look", bundle=self._described.bundle)
+        if found is None:
+            return f"all workers of {self!r} have ended, and with them its actor in Ray"
+        ended = (f"{mesh}[{rank}]: {why}" for mesh, rank, why in found["ended"])
+        return "; ".join(f"Ray at {self._cluster}: {told}" for told in ended)
+
     def _kill(self) -> None:
         self._outlive_program()
         if self._folder is not None:

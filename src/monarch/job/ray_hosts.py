@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .contract import HostId, worker_command
+from .launch import describe_status
 from .worker_spec import WorkerSpec
 
 _MOST_REPORT = 64 * 1024  # bytes
@@ -141,7 +142,7 @@ class RayHosts:
             ray.util.remove_placement_group(group)
 
     def look(self) -> dict[str, list[Any]]:
-        """Return the reports of the workers that serve, and why others do not."""
+        """Return the reports of the workers that serve, why others do not, and how some ended."""
         found = self._found()
         if found["failed"]:
             self._told.set()
@@ -152,17 +153,20 @@ class RayHosts:
 
         with self._lock:
             placed = dict(self._placed)
-        found: dict[str, list[Any]] = {"reports": [], "failed": []}
-        refs = [each.report for each in placed.values()]
+        found: dict[str, list[Any]] = {"reports": [], "failed": [], "ended": []}
+        refs = [ref for each in placed.values() for ref in (each.report, each.ended)]
         done, _ = ray.wait(refs, num_returns=len(refs), timeout=0) if refs else ([], [])
         for host, each in placed.items():
-            if each.report in done:
-                try:
-                    found["reports"].append(ray.get(each.report))
-                except Exception as error:
-                    found["failed"].append(
-                        [*host, str(getattr(error, "cause", None) or error).splitlines()[0]]
-                    )
+            try:
+                found["reports"] += [ray.get(each.report)] if each.report in done else []
+            except Exception as error:
+                found["failed"].append([*host, _cause(error)])
+            try:
+                if each.ended in done:
+                    said = f"its worker has ended{describe_status(ray.get(each.ended))}"
+                    found["ended"].append([*host, said])
+            except Exception as error:
+                found["ended"].append([*host, _cause(error)])
         return found
 
     def _watch(self) -> None:
@@ -179,6 +183,11 @@ class RayHosts:
                 if ends and len(done) == len(ends) == len(self._placed):
                     ray.kill(ray.get_runtime_context().current_actor)
             threading.Event().wait(_LOOK)
+
+
+def _cause(error: Exception) -> str:
+    """Return in a line what an actor has raised, or how Ray tells its end: after where it was."""
+    return [line for line in str(error).splitlines() if line.strip() == line != ""][-1]
 
 
 def actor_resources(bundle: Mapping[str, float]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from .contract import (
     hosts_of,
     make_secret_file,
 )
-from .launch import WorkerProcess
+from .launch import WorkerProcess, describe_status
 from .ssh_workers import ANSWER, END, SshDescription, SSHWorkers
 from .state import check_mesh_names
 from .trait import JobTrait
@@ -41,6 +41,7 @@ from .watch import WorkerWatch
 from .worker_spec import KEEP
 
 _TRANSPORTS = ("tcp", "metatls", "metatls-hostname")
+_BROKEN = 255  # the exit status of ssh itself
 
 logger = logging.getLogger("monarch.job")
 
@@ -214,6 +215,21 @@ class SSHJob(SSHWorkers):
             mesh: [addresses[mesh, rank] for rank in range(size)]
             for mesh, size in self._meshes.items()
         }
+
+    def _why_ended(self) -> str:
+        living, told = self._living(), list[str]()
+        statuses = {pid: status for each in self._watches for pid, status in each.ended.items()}
+        for place in self._places():
+            if place.number not in living:
+                worker = self._workers[place.number]
+                status, said = statuses.get(worker.pid), worker.tail().rpartition("| ")[2]
+                how = (
+                    "connection is broken"
+                    if status == _BROKEN
+                    else f"worker{describe_status(status)}"
+                )
+                told.append(f"ssh {place.host}: {place.name} has ended: its {how}: {said}")
+        return "; ".join(told)
 
     def _check_scalable(self, hosts: Sequence[HostId]) -> None:
         self._check_here()

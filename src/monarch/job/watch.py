@@ -24,9 +24,13 @@ class WorkerWatch:
 
     Args:
         workers: Some of a job; not necessarily children of this process.
+
+    Attributes:
+        ended: The exit status of those that have ended, by pid; None: it is not known.
     """
 
     def __init__(self, workers: Sequence[WorkerProcess]) -> None:
+        self.ended: dict[int, int | None] = {}
         self._wake: int | None = os.eventfd(0)
         self._lock = threading.Lock()
         self._watched: dict[int, WorkerProcess] = {}
@@ -65,7 +69,7 @@ class WorkerWatch:
             os.close(fd)
 
     def _report(self, worker: WorkerProcess) -> None:
-        status = processes.reap(worker.pid)
+        status = self.ended[worker.pid] = processes.reap(worker.pid)
         if status != 0 and not worker.ended_in_order:
             how = describe_status(status)
             text = "worker %s, process %d, ended%s; %s"

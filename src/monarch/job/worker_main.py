@@ -62,11 +62,10 @@ def serve(spec: WorkerSpec, again: Sequence[int] = (), **trust: Any) -> WorkerSp
     """
     for fd in {spec.lifeline, spec.report} - {-1}:
         os.set_inheritable(fd, False)  # what runs here must not keep the lifeline open
-    kept = threading.Event()
+    kept, machine = threading.Event(), spec.machine or socket.gethostname()
+    os.environ["MONARCH_HOST"] = f"{spec.mesh}[{spec.rank}] on {machine}"  # for people
     serving, address = _start(spec, **trust)
-    report = WorkerReport(
-        spec.mesh, int(spec.rank), address, spec.machine or socket.gethostname(), os.getpid()
-    )
+    report = WorkerReport(spec.mesh, int(spec.rank), address, machine, os.getpid())
     try:
         if spec.report >= 0:
             os.write(spec.report, report.encode())

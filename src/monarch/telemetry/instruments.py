@@ -99,6 +99,19 @@ def _histograms(asked: Asked) -> Iterator[Row]:
         )  # fmt: skip
 
 
+@produces("metric_history", own_thread=True)
+def _history(asked: Asked) -> Iterator[Row]:
+    here, since = proc_id(asked.service.hub.address), (asked.since_us or 0) / 1e6
+    for _, instrument, _ in _instruments():
+        is_gauge = isinstance(instrument, (Gauge, ObservableGauge))
+        kind = "gauge" if is_gauge else "histogram" if isinstance(instrument, Histogram) else "sum"
+        for key, points in instrument.courses().items():
+            named = instrument.name, kind, instrument.unit, _json(key)
+            for at, value, count in points:
+                if at >= since:
+                    yield int(at * 1e6), here, *named, float(value), count
+
+
 def _built_in(asked: Asked) -> Iterator[tuple[str, str, dict[str, Any], bool, int]]:
     hub = asked.service.hub
     handled = 0

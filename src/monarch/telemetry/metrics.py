@@ -4,7 +4,8 @@ Counters, gauges and histograms are kept as sums in each process, and read on re
 
 Names and behaviour follow OpenTelemetry's API. To add to a counter takes a lock and a look-up;
 nothing is sent, and nothing grows with the number of calls. An instrument keeps at most
-`MOST_ATTRIBUTES` sets of attributes; further ones are added up under `OVERFLOW`.
+`MOST_ATTRIBUTES` sets of attributes; further ones are added up under `OVERFLOW`. The course of the
+first `MOST_COURSES` is kept as well: a clock and a store for each call.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from typing import Any, TypeVar
 
 from .._lazy import lazy_logger
 from .._namedtuple import NamedTuple
+from .metric_history import Course, Point
 
 MOST_ATTRIBUTES = 2_000
+MOST_COURSES = 20
 OVERFLOW = (("otel.metric.overflow", True),)
 BOUNDS = (0, 5, 10, 25, 50, 75, 100, 250, 500, 750, 1_000, 2_500, 5_000, 7_500, 10_000)
 """Upper bounds of the buckets of a histogram, unless it has its own."""
@@ -77,6 +80,7 @@ class Instrument:
         self.since = time.time()
         self._lock = threading.RLock()
         self._values: dict[Key, Any] = {}
+        self._courses: dict[Key, Course] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         made = self.scope, type(self), self.name, self.unit, self.description
@@ -89,6 +93,18 @@ class Instrument:
         """The value for each set of attributes."""
         with self._lock:
             return dict(self._values)
+
+    def courses(self) -> dict[Key, list[Point]]:
+        """The course over the run for each set of attributes."""
+        with self._lock:
+            return {key: course.points() for key, course in self._courses.items()}
+
+    def _note(self, key: Key, value: float, count: int | None = None) -> None:
+        """Note a value as the present one. Called with the lock."""
+        if key not in self._courses and len(self._courses) < MOST_COURSES:
+            self._courses[key] = Course()
+        if (course := self._courses.get(key)) is not None:
+            course.note(time.time(), value, count)
 
     def _kept(self, key: Key) -> Key:
         """The key under which a value is kept. Called with the lock."""
@@ -119,7 +135,8 @@ class UpDownCounter(Instrument):
         key = _key(attributes)
         with self._lock:
             key = self._kept(key)
-            self._values[key] = self._values.get(key, 0) + amount
+            self._values[key] = total = self._values.get(key, 0) + amount
+            self._note(key, total)
 
 
 class Counter(UpDownCounter):
@@ -152,7 +169,9 @@ class Gauge(Instrument):
         self._number(value)
         key = _key(attributes)
         with self._lock:
-            self._values[self._kept(key)] = value
+            key = self._kept(key)
+            self._values[key] = value
+            self._note(key, value)
 
 
 class Distribution(NamedTuple):
@@ -200,6 +219,7 @@ class Histogram(Instrument):
             known[2] += value
             known[3] = min(known[3], value)
             known[4] = max(known[4], value)
+            self._note(key, known[2], known[1])
 
     def values(self) -> dict[Key, Any]:
         with self._lock:
@@ -234,7 +254,11 @@ class Observable(Instrument):
         if not self._runs.acquire(blocking=False):
             return {}
         try:
-            return self._ask()
+            found = self._ask()
+            with self._lock:
+                for key, value in found.items():
+                    self._note(key, value)
+            return found
         finally:
             self._runs.release()
 

@@ -60,7 +60,7 @@ Producer = Callable[[Asked], Iterable[tuple[Any, ...]]]
 _FILLERS = {
     ".dead": "messages message_status_events sent_messages history",
     ".gpus": "gpus gpu_processes",
-    ".instruments": "metric_gauges metric_sums metric_histograms",
+    ".instruments": "metric_gauges metric_sums metric_histograms metric_history",
     ".log_lines": "logs events",
     ".messages": "messages message_status_events sent_messages history",
     ".nodes": "snapshots nodes children root_nodes host_nodes proc_nodes actor_nodes actor_executions"

@@ -165,6 +165,7 @@ class Dashboard(App[None]):
         self._feed: Feed | None = None
         self._held = False
         self._said = ""
+        self._program = ""  # which program, once the server has told
         self._colourless = bool(os.environ.get("NO_COLOR"))
 
     def compose(self) -> ComposeResult:
@@ -184,6 +185,13 @@ class Dashboard(App[None]):
             pane.display = False
         self._open(self._pane)
         self.set_interval(1.0, self._show_status)
+        self.ask(lambda line: line.get("/v1/access").get("program"), self._take_program)
+
+    def _take_program(self, about: Any, trouble: str) -> None:
+        if about and not trouble:
+            age = duration(time.time() - about["since"]) if about.get("since") else ""
+            known = about.get("command"), about.get("pid"), about.get("host"), age
+            self._program = " · ".join(str(each) for each in known if each)
 
     def on_unmount(self) -> None:
         self._follow(None)
@@ -364,7 +372,7 @@ class Dashboard(App[None]):
             note = self._pane.note()
         trouble, state = self._connection()
         status.append(plain(state), _STALE if trouble else "")
-        for text in (self._said or note, self._access.url):
+        for text in (self._said or note, self._program or self._access.url):
             if text:
                 status.append("  •  ", "dim")
                 status.append(plain(text))

@@ -130,7 +130,10 @@ class Listing(Widget, can_focus=True):
             for part, found in self._parts(text)
         ]
         strip = Strip(segments)
-        return strip.crop(self._left, self._left + width).adjust_cell_length(width, base)
+        right = self._left + width
+        if strip.cell_length > right > 0:  # it goes on, and the arrow keys lead there
+            return Strip([*strip.crop(self._left, right - 1), Segment("…", base + _style("bold"))])
+        return strip.crop(self._left, right).adjust_cell_length(width, base)
 
     def _parts(self, text: str) -> Iterator[tuple[str, bool]]:
         """A text, cut where that stands which is looked for."""

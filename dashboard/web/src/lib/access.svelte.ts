@@ -5,6 +5,8 @@ import { isFinal } from "./live.svelte";
 interface Access {
   role: "view" | "act";
   saved: boolean;
+  /** Of a run: the name of its file, and nothing else. */
+  program?: { command: string; pid?: number; host?: string; since?: number; user?: string };
 }
 
 const AGAIN = 2000; // milliseconds
@@ -25,6 +27,10 @@ export const access = {
   /** Whether what is looked at is the file of a run that has ended. */
   get saved() {
     return found?.saved ?? false;
+  },
+  /** What is looked at. */
+  get program() {
+    return found?.program;
   },
   /** Whether the program may be asked to do something: stacks, profiles, the end of meshes. */
   get acts() {

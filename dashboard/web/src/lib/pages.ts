@@ -6,7 +6,7 @@ export interface Page {
   /** In the URL, behind `#/`. */
   path: string;
   title: string;
-  /** Its place in the menu. */
+  /** Its place in the menu; the hundreds are the group: see `GROUPS`. */
   order: number;
   /** What it answers, in a sentence. */
   about: string;
@@ -19,6 +19,9 @@ export interface Shown extends Page {
   /** The key that leads there; the tenth page has "0", those after it none. */
   key: string;
 }
+
+/** What pages are for, by the hundreds of their order. */
+export const GROUPS = ["", "Find out", "Look at", "Do"];
 
 export const pages: Shown[] = modules
   .map(({ page, default: component }) => ({ ...page, component, key: "" }))

@@ -81,31 +81,32 @@ export class Activities extends Points<Point> {
   }
 }
 
-/** Load and memory of machines over the last ten minutes. */
-export interface Machines extends Pick<Answer, "left_out"> {
-  at: number[];
-  load: Series[];
-  memory: Series[];
-}
+const FIGURES = ["load", "memory", "cpu", "network"] as const;
+type Figure = (typeof FIGURES)[number];
 
-interface MachinePoint {
-  machine: string;
-  part: number;
-  load: number | null;
-  memory: number | null;
-}
+/** What machines did over the last ten minutes: load, memory in use, processors busy in per cent, bytes of the network in a second. */
+export type Machines = Pick<Answer, "left_out"> & { at: number[] } & Record<Figure, Series[]>;
 
-/** A line for each machine; of more than eight the highest, the median and the lowest. Agents of one machine say the same. */
+type MachinePoint = { machine: string; part: number } & Record<Figure, number | null>;
+
+const each = (how: string) => FIGURES.map((name) => `${how}(${name})`).join(", ");
+
+/** A line for each machine; of more than eight the highest, the median and the lowest. */
 const OF_MACHINES = (from: string, until: string) => `
-  WITH points AS (
-    SELECT h.machine, y.timestamp_us // 10000000 AS part, avg(y.load_1m) AS load, avg(y.memory_used_bytes) AS memory
+  WITH rows AS (
+    SELECT h.machine, h.cpus, y.*, (y.timestamp_us - lag(y.timestamp_us) OVER w) / 1e6 AS took, y.cpu_seconds - lag(y.cpu_seconds) OVER w AS worked,
+      y.rx_bytes + y.tx_bytes - lag(y.rx_bytes + y.tx_bytes) OVER w AS moved
     FROM host_history y JOIN hosts h ON h.id = y.host_id
-    WHERE y.timestamp_us >= ${from} AND y.timestamp_us < ${until} // 10000000 * 10000000 GROUP BY ALL),
+    WHERE y.timestamp_us >= ${from} AND y.timestamp_us < ${until} // 10000000 * 10000000 WINDOW w AS (PARTITION BY y.host_id ORDER BY y.timestamp_us)),
+  points AS (
+    SELECT machine, timestamp_us // 10000000 AS part, avg(load_1m) AS load, avg(memory_used_bytes) AS memory,
+      100 * avg(worked / took / cpus) AS cpu, avg(moved / took) AS network
+    FROM rows WHERE took > 1 GROUP BY ALL),
   many AS (SELECT count(DISTINCT machine) > ${LINES} AS are FROM hosts)
-  SELECT machine, part, load, memory FROM points, many WHERE NOT are
-  UNION ALL SELECT 'highest', part, max(load), max(memory) FROM points, many WHERE are GROUP BY part
-  UNION ALL SELECT 'median', part, median(load), median(memory) FROM points, many WHERE are GROUP BY part
-  UNION ALL SELECT 'lowest', part, min(load), min(memory) FROM points, many WHERE are GROUP BY part
+  SELECT machine, part, ${FIGURES.join(", ")} FROM points, many WHERE NOT are
+  UNION ALL SELECT 'highest', part, ${each("max")} FROM points, many WHERE are GROUP BY part
+  UNION ALL SELECT 'median', part, ${each("median")} FROM points, many WHERE are GROUP BY part
+  UNION ALL SELECT 'lowest', part, ${each("min")} FROM points, many WHERE are GROUP BY part
   ORDER BY part`;
 
 export class MachineHistory extends Points<MachinePoint> {
@@ -119,12 +120,39 @@ export class MachineHistory extends Points<MachinePoint> {
     const begin = this.points[0]?.part ?? 0;
     const count = this.points.length ? this.points.at(-1)!.part - begin + 1 : 0;
     const names = [...new Set(this.points.map(({ machine }) => machine))].sort();
-    const line = (what: "load" | "memory"): Series[] => {
+    const line = (what: Figure): Series[] => {
       const found = names.map((name) => ({ name, values: new Array<number | null>(count).fill(null) }));
       for (const point of this.points) found[names.indexOf(point.machine)]!.values[point.part - begin] = point[what];
       return found;
     };
-    return { at: Array.from({ length: count }, (_, part) => (begin + part) * WIDE), load: line("load"), memory: line("memory"), left_out };
+    const at = Array.from({ length: count }, (_, part) => (begin + part) * WIDE);
+    return { at, load: line("load"), memory: line("memory"), cpu: line("cpu"), network: line("network"), left_out };
+  }
+}
+
+/** GPUs, in per cent, since somebody looks: the lowest, the median and the highest. */
+export interface Gpus {
+  at: number[];
+  busy: Series[];
+  memory: Series[];
+}
+
+export class GpuHistory {
+  readonly question = `
+    SELECT min(busy_percent) AS busy0, median(busy_percent) AS busy1, max(busy_percent) AS busy2, min(used) AS memory0, median(used) AS memory1,
+      max(used) AS memory2
+    FROM (SELECT busy_percent, 100 * memory_used_bytes / memory_bytes AS used FROM gpus) HAVING count(*) > 0`;
+  #at: number[] = [];
+  #rows: Record<string, number | null>[] = [];
+
+  take({ rows }: Answer): Gpus {
+    const [row] = rows as Record<string, number | null>[];
+    if (row) {
+      this.#at = [...this.#at.slice(-120), Date.now() / 1000]; // ten minutes
+      this.#rows = [...this.#rows.slice(-120), row];
+    }
+    const line = (what: string) => ["lowest", "median", "highest"].map((name, number) => ({ name, values: this.#rows.map((each) => each[`${what}${number}`] ?? null) }));
+    return { at: this.#at, busy: line("busy"), memory: line("memory") };
   }
 }
 

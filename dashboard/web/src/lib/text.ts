@@ -25,6 +25,9 @@ export function number(value: number | null | undefined): string {
   return value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 2 : value < 100 ? 1 : 0 });
 }
 
+/** As `number`, and three digits of what is small. */
+export const figure = (value: number | null | undefined) => (value && Math.abs(value) < 0.1 ? value.toPrecision(3) : number(value));
+
 /** The time of the day by the clock of this browser, with the date if it is of another day. */
 export function time(seconds: number): string {
   const at = new Date(seconds * 1000);

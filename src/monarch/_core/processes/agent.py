@@ -92,7 +92,7 @@ class Agent(ControlService):
 
     def describe_host(self, ended: bool = False) -> records.HostDescription:
         own, root = self.hub.address, self.hub.root
-        pid, machine = os.getpid(), socket.gethostname()
+        pid, machine = os.getpid(), os.environ.get("MONARCH_HOST") or socket.gethostname()
         root_pid = pid if root == own else os.getppid()
         return records.HostDescription(
             own, pid, root, root_pid, machine, list(self._attached), self.procs.describe(ended)

@@ -1,0 +1,112 @@
+"""All pages of a stuck training as a phone and a desk show them, and the page of metrics."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.browsers import Tab
+from helpers.demo import demo
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytest.importorskip("duckdb")
+pytest.importorskip("arro3.core")
+
+pytestmark = pytest.mark.timeout(400)  # programs, hosts and a browser start on a busy machine
+
+DESK = {"width": 1440, "height": 900}
+PAGES = {
+    "now": "article canvas", "stacks": "article", "waits": "td", "stragglers": "td", "timeline": "canvas", "meshes": "td",
+    "hosts": "td", "messages": "td", "metrics": "figure", "logs": ".line", "debugger": "main p", "actions": "td",
+    "sql?q=SELECT+mesh,+rank,+pid,+state,+reason,+rss_bytes+FROM+procs": "td", "runs": "h2",
+}  # fmt: skip
+SMALL = """() => [...document.querySelectorAll("a, button, select, summary, label, textarea")]
+  .map((each) => [each, each.getBoundingClientRect()])
+  .filter(([each, {width, height, right}]) => width && right > 0 && (width < 43.5 || height < 43.5))
+  .map(([each, {width, height}]) => `${each.outerHTML.slice(0, 80)} ${width}x${height}`)"""
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Any) -> Iterator[Tab]:
+    with demo(16, "straggler") as program:
+        context = browser.new_context(viewport=DESK)
+        tab = Tab(context, program.url)
+        tab.page.goto(program.link)
+        tab.wait_for(".verdict.late")
+        yield tab
+        assert tab.complaints == [], tab.refused
+        context.close()
+
+
+def test_each_page_fits_a_phone_and_has_targets_for_a_finger(tab: Tab) -> None:
+    page = tab.page
+    page.set_viewport_size({"width": 390, "height": 844})
+    for view, there in PAGES.items():
+        page.get_by_role("button", name="Pages").click()
+        page.locator(f"nav a[href^='#/{view.partition('?')[0]}']").click()
+        if "?" in view:
+            page.evaluate("(view) => (location.hash = `#/${view}`)", view)
+        tab.wait_for(there)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390, view
+        assert page.evaluate(SMALL) == [], view
+        for theme in ("light", "dark"):
+            page.emulate_media(color_scheme=theme)
+            assert tab.violations() == [], view
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size({"width": 1440, "height": 900})
+
+
+def test_each_page_says_of_what_program_it_is_and_how_that_is(tab: Tab) -> None:
+    for view in ("now", "hosts"):
+        page = tab.open(view)
+        tab.wait_for("header .light.late", "slow")
+        facts = tab.wait_for("header .facts").inner_text()
+        assert re.fullmatch(r"process \d+ · head · 60 min · \w+", facts)
+        assert page.title().startswith("◷ slow · monarch demo --fault straggler · ")
+        assert page.locator("link[rel=icon]").get_attribute("href") == "assets/late.svg"
+    groups = page.locator("nav [role=group]").all_inner_texts()
+    assert [text.split()[0] for text in groups] == ["Now", "Find", "Look", "Do"]
+
+
+def test_now_is_one_screen_with_what_to_do_next_and_the_map_beside(tab: Tab) -> None:
+    page = tab.open("now")
+    strip = tab.wait_for(".strip", re.compile(r"step [\d,]+ [\d.]+ steps/s")).inner_text()
+    assert "3 hosts load" in " ".join(strip.split()), strip
+    assert page.evaluate("document.documentElement.scrollHeight") == DESK["height"]
+    blamed, ranks = (
+        page.locator(each).bounding_box() for each in (".beside > div", "canvas >> nth=0")
+    )
+    assert blamed is not None and ranks is not None
+    assert ranks["x"] >= blamed["x"] + blamed["width"] and ranks["y"] < DESK["height"] / 2
+    page.get_by_role("link", name="step times").click()
+    tab.wait_for("h1", "Stragglers")
+
+
+def test_metrics_of_all_ranks_are_bands_that_can_be_chosen_and_saved(
+    tab: Tab, tmp_path: Path
+) -> None:
+    page = tab.open("metrics")
+    loss = page.get_by_role("img", name=re.compile(r"^loss, of 16 ranks, .*Last: smallest 2\.\d"))
+    loss.wait_for()
+    took = page.get_by_role("img", name=re.compile("^batch_time, ms, of 16 ranks")).get_attribute(
+        "aria-label"
+    )
+    least, most = re.findall(r"(?:smallest|largest) (\d+,\d+)", took or "")
+    assert (least, most) == ("1,250", "1,750")  # a straggler takes longer
+    tab.picture("metrics")
+    page.get_by_role("checkbox", name="batch_time").uncheck()
+    page.wait_for_url(re.compile("hide=batch_time"))
+    with page.expect_download() as download:
+        page.get_by_role("button", name="save as CSV").click()
+    path = tmp_path / "metrics.csv"
+    download.value.save_as(path)
+    head, *rows = csv.reader(path.read_text().splitlines())
+    assert head == ["metric", "unit", "seconds since 1970", "smallest", "median", "largest"]
+    assert {row[0] for row in rows} == {"loss", "step time", "tokens"}
+    assert all(float(low) <= float(middle) <= float(high) for *_, low, middle, high in rows)
