@@ -121,7 +121,10 @@ def _looked(asked: Asked) -> Iterator[_Dump]:
 
 
 def _dumped(asked: Asked) -> list[_Dump]:
-    """The same for all tables of a question; outside of agents, what this process has kept."""
+    """Return the dumps, taken once for all tables of a question.
+
+    Outside of agents they are those that this process keeps.
+    """
     if asked.described is None:
         return list(_kept)
     if "py-spy" not in asked.scratch:
