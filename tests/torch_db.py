@@ -87,8 +87,8 @@ def chosen(
     return random.Random(seed).sample(found, count) if count < len(found) else found
 
 
-def outcomes_of(operation: Any) -> Iterator[Outcome]:
-    """Try each sample, where a mesh of one rank is active."""
+def outcomes_of(operation: Any, most: int | None = None) -> Iterator[Outcome]:
+    """Try each sample, or `most` of them, where a mesh of one rank is active."""
     dtypes = operation.supported_dtypes("cpu")
     wanted = (torch.float32, torch.complex64, *dtypes)
     dtype = next((each for each in wanted if each in dtypes), None)
@@ -97,7 +97,7 @@ def outcomes_of(operation: Any) -> Iterator[Outcome]:
     with no_mesh.activate():
         torch.manual_seed(0)
         samples = list(operation.sample_inputs("cpu", dtype, requires_grad=False))
-    for sample in samples:
+    for sample in samples[:: -(-len(samples) // most) if most and samples else 1]:
         yield _outcome(operation, sample)
 
 
@@ -184,7 +184,9 @@ def _equal(one: Any, other: Any) -> bool:
     return True
 
 
-def tried(operations: Sequence[Any], show: bool = False) -> dict[str, list[Outcome]]:
+def tried(
+    operations: Sequence[Any], show: bool = False, most: int | None = None
+) -> dict[str, list[Outcome]]:
     """The outcomes of the samples of each operation, on a mesh of one rank in this process."""
     found: dict[str, list[Outcome]] = defaultdict(list)
     with warnings.catch_warnings(), local():
@@ -193,7 +195,7 @@ def tried(operations: Sequence[Any], show: bool = False) -> dict[str, list[Outco
         with procs.activate():
             for operation in operations:
                 name = ".".join(filter(None, (operation.name, operation.variant_test_name)))
-                for outcome in outcomes_of(operation):
+                for outcome in outcomes_of(operation, most):
                     found[name].append(outcome)
                     if show and outcome.what in ("refused", "wrong"):
                         print(f"{outcome.what}: {name}: {outcome.why[:200]!r}", flush=True)
