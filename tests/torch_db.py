@@ -33,10 +33,8 @@ from monarch.actor import this_host
 from monarch.tensor_engine import Tensor, distribute
 from monarch.testing import local
 
-if __package__:  # as `python -m tests.torch_db`
-    from . import torch_db_others as others
-else:
-    import torch_db_others as others  # type: ignore[import-not-found, no-redef]
+sys.path.insert(0, str(Path(__file__).parent))  # as pytest has it
+import torch_db_others as others  # noqa: E402
 
 _KEPT = Path(__file__).with_suffix(".json")
 _SEED = 38
