@@ -34,7 +34,7 @@ from monarch.tensor_engine import Tensor, distribute
 from monarch.testing import local
 
 sys.path.insert(0, str(Path(__file__).parent))  # as pytest has it
-import torch_db_others as others  # noqa: E402
+import torch_db_others as others
 
 _KEPT = Path(__file__).with_suffix(".json")
 _SEED = 38

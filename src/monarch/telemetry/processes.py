@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .._core.plane import (
@@ -80,6 +80,7 @@ def _meshes(asked: Asked) -> Iterator[Row]:
         by = actor_id(asked.service.hub.address, owner.uid)
         path = str(owner.record)
         for mesh in owner.ownership.meshes():
+            view: Mapping[str, int]
             if isinstance(mesh, OwnedProcs):
                 extent, kind, parent = mesh.extent, "Proc", host_id(mesh.processes[0].host)
                 view = {"hosts": len({address.host for address in mesh.processes})}
