@@ -1,12 +1,13 @@
-"""torch's own database of operations, on a mesh and in one process: ``python -m tests.torch_db``.
+"""torch's own databases, on a mesh and in one process: ``python -m tests.torch_db``.
 
+They are those of ``--of`` operations, modules, optimizers, or mistakes: wrong arguments of operations.
 Each operation is run on each of torch's samples twice: here, and on distributed tensors. The results
 are *right* when they are equal to those here, and are laid out on the rank as the handle says. An
 operation that raises is *refused*: it says what can't be done. What is neither is *wrong*, and there
 may be none: a difference without a word.
 
-``--sample 0.1`` takes one of ten operations, by ``--seed``, which is printed; names take those. With
-``--keep`` the counts, and what is refused, go to ``tests/torch_db.json``.
+``--sample 0.1`` takes one of ten entries, by ``--seed``, which is printed; names take those. With
+``--keep`` the counts, and what is refused, go to ``tests/torch_db.json``, for each database.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import types
 import unittest
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,9 @@ from monarch import inspect, no_mesh
 from monarch.actor import this_host
 from monarch.tensor_engine import Tensor, distribute
 from monarch.testing import local
+
+sys.path.insert(0, str(Path(__file__).parent))  # as pytest has it
+import torch_db_others as others
 
 _KEPT = Path(__file__).with_suffix(".json")
 _SEED = 38
@@ -61,17 +65,28 @@ def operations() -> list[Any]:
     return list(op_db)
 
 
-def chosen(share: float, seed: int = _SEED, names: Sequence[str] = ()) -> list[Any]:
-    """Operations of the database: those of these names, or a share of all."""
-    found = operations()
+DATABASES: dict[str, Callable[[], list[Any]]] = {
+    "operations": operations,
+    "modules": others.modules,
+    "optimizers": others.optimizers,
+    "mistakes": lambda: others.mistakes(operations()),
+}
+
+
+def chosen(
+    share: float, seed: int = _SEED, names: Sequence[str] = (), of: str = "operations"
+) -> list[Any]:
+    """Entries of a database: those of these names, or a share of all."""
+    operations()  # brings what the others need
+    found = DATABASES[of]()
     if names:
         return [each for each in found if each.name in names]
     count = max(1, round(share * len(found)))
     return random.Random(seed).sample(found, count) if count < len(found) else found
 
 
-def outcomes_of(operation: Any) -> Iterator[Outcome]:
-    """Try each sample, where a mesh of one rank is active."""
+def outcomes_of(operation: Any, most: int | None = None) -> Iterator[Outcome]:
+    """Try each sample, or `most` of them, where a mesh of one rank is active."""
     dtypes = operation.supported_dtypes("cpu")
     wanted = (torch.float32, torch.complex64, *dtypes)
     dtype = next((each for each in wanted if each in dtypes), None)
@@ -80,27 +95,47 @@ def outcomes_of(operation: Any) -> Iterator[Outcome]:
     with no_mesh.activate():
         torch.manual_seed(0)
         samples = list(operation.sample_inputs("cpu", dtype, requires_grad=False))
-    for sample in samples:
+    for sample in samples[:: -(-len(samples) // most) if most and samples else 1]:
         yield _outcome(operation, sample)
 
 
 def _outcome(operation: Any, sample: Any) -> Outcome:
     given = (sample.input, sample.args, sample.kwargs)
+    call = getattr(sample, "call", None) or operation.op
+    if getattr(operation, "raises", False):
+        return _mistake(call, given)
     with no_mesh.activate():
         if sum(leaf.numel() for leaf in _tensors(given)) > _LARGE:
             return Outcome("left out", "large")
         try:
-            here, again = (_run(operation, pytree.tree_map(_copy, given)) for _ in range(2))
+            here, again = (_run(call, pytree.tree_map(_copy, given)) for _ in range(2))
         except Exception as error:
             return Outcome("left out", f"fails here: {type(error).__name__}")
         fixed = operation.name not in _LOST and _equal(here, again)
     try:
-        made = _run(operation, pytree.tree_map(_distributed, given))
+        made = _run(call, pytree.tree_map(_distributed, given))
         there = inspect(made)
     except Exception as error:
         return Outcome("refused", f"{type(error).__name__}: {str(error).strip()}")
     with no_mesh.activate():
         return compared(here, made, there, fixed)
+
+
+def _mistake(call: Any, given: Any) -> Outcome:
+    """A sample that raises here must raise on a mesh, or say there that it is refused."""
+    with no_mesh.activate():
+        try:
+            _run(call, pytree.tree_map(_copy, given))
+            return Outcome("left out", "is no mistake here")
+        except Exception as error:
+            wanted = type(error)
+    try:
+        inspect(_run(call, pytree.tree_map(_distributed, given)))
+    except wanted:
+        return Outcome("right")
+    except Exception as error:
+        return Outcome("refused", f"{type(error).__name__}: {str(error).strip()}")
+    return Outcome("wrong", f"no {wanted.__name__}")
 
 
 def compared(here: Any, made: Any, there: Any, fixed: bool) -> Outcome:
@@ -121,10 +156,10 @@ def compared(here: Any, made: Any, there: Any, fixed: bool) -> Outcome:
     return Outcome("right")
 
 
-def _run(operation: Any, given: Any) -> Any:
+def _run(call: Any, given: Any) -> Any:
     first, args, kwargs = given
     torch.manual_seed(0)
-    return operation.op(first, *args, **kwargs)
+    return call(first, *args, **kwargs)
 
 
 def _copy(leaf: Any) -> Any:
@@ -147,7 +182,9 @@ def _equal(one: Any, other: Any) -> bool:
     return True
 
 
-def tried(operations: Sequence[Any], show: bool = False) -> dict[str, list[Outcome]]:
+def tried(
+    operations: Sequence[Any], show: bool = False, most: int | None = None
+) -> dict[str, list[Outcome]]:
     """The outcomes of the samples of each operation, on a mesh of one rank in this process."""
     found: dict[str, list[Outcome]] = defaultdict(list)
     with warnings.catch_warnings(), local():
@@ -156,7 +193,7 @@ def tried(operations: Sequence[Any], show: bool = False) -> dict[str, list[Outco
         with procs.activate():
             for operation in operations:
                 name = ".".join(filter(None, (operation.name, operation.variant_test_name)))
-                for outcome in outcomes_of(operation):
+                for outcome in outcomes_of(operation, most):
                     found[name].append(outcome)
                     if show and outcome.what in ("refused", "wrong"):
                         print(f"{outcome.what}: {name}: {outcome.why[:200]!r}", flush=True)
@@ -173,7 +210,7 @@ def summary(found: dict[str, list[Outcome]]) -> dict[str, Any]:
     counts = Counter(outcome.what for outcomes in found.values() for outcome in outcomes)
     return {
         "torch": torch.__version__,
-        "operations": len(found),
+        "entries": len(found),
         "samples": dict(counts),
         **reasons,
     }
@@ -181,15 +218,18 @@ def summary(found: dict[str, list[Outcome]]) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.torch_db", description=__doc__)
-    parser.add_argument("names", nargs="*", help="operations; by default a share of all")
+    parser.add_argument("names", nargs="*", help="entries; by default a share of all")
+    parser.add_argument("--of", choices=DATABASES, default="operations", help="the database")
     parser.add_argument("--sample", type=float, default=1.0, help="which share, from 0 to 1")
     parser.add_argument("--seed", type=int, default=_SEED)
     parser.add_argument("--keep", action="store_true", help=f"write {_KEPT.name}")
     parser.add_argument("--show", action="store_true", help="print what is not right as it comes")
     given = parser.parse_args()
-    result = summary(tried(chosen(given.sample, given.seed, given.names), given.show))
+    entries = chosen(given.sample, given.seed, given.names, given.of)
+    result = summary(tried(entries, given.show))
     if given.keep:
-        _KEPT.write_text(json.dumps(result, indent=1) + "\n")
+        kept = json.loads(_KEPT.read_text()) if _KEPT.exists() else {}
+        _KEPT.write_text(json.dumps({**kept, given.of: result}, indent=1) + "\n")
     print(json.dumps({**result, "refused": len(result["refused"]), "seed": given.seed}, indent=1))
     return 1 if result["wrong"] else 0
 

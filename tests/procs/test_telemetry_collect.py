@@ -17,6 +17,7 @@ from helpers.terminals import running
 from helpers.waiting import PATIENCE, wait_until
 from monarch.actor import Actor, endpoint, this_proc
 from monarch.telemetry import TABLES, Collected, read
+from monarch.telemetry.rows import shape_json
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -57,10 +58,9 @@ def test_actors_procs_and_meshes_are_joined_by_their_ids(spawn: Spawn) -> None:
     )
     meshes = {row["id"]: row for row in found.rows("meshes")}
     [of_actors] = {row["mesh_id"] for row in mine}
-    assert (
-        meshes[of_actors]["class"] == "Python<Echo>"
-        and meshes[of_actors]["shape_json"] == '{"gpus": 3}'
-    )
+    assert meshes[of_actors]["class"] == "Python<Echo>" and meshes[of_actors][
+        "shape_json"
+    ] == shape_json({"gpus": 3})
     of_procs = meshes[meshes[of_actors]["parent_mesh_id"]]
     assert (of_procs["class"], of_procs["given_name"]) == ("Proc", "trainers")
     [host] = found.rows("hosts")

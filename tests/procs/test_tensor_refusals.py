@@ -52,6 +52,43 @@ def test_what_is_refused_says_what_to_do(mesh: Any, name: str) -> None:
     assert inspect(x + 1).tolist() == [2.0] * 4
 
 
+UNCLEAR: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
+    "a tensor of tensors": (lambda x: torch.tensor([x[0], x[1]]), r"torch.stack\(\[a, b\]\) for"),
+    "tensor_split": (lambda x: torch.tensor_split(x, torch.tensor([1, 3])), "a list of numbers"),
+    "lazy": (lambda x: nn.LazyLinear(3)(x), r"nn.Linear\(in_features, out_features\)"),
+    "sparse": (
+        lambda x: torch.sparse_coo_tensor(torch.tensor([[0]]), x[:1]),
+        "values of a distributed tensor.*remote function",
+    ),
+    "compressed rows": (
+        lambda x: torch.sparse_csr_tensor(torch.tensor([0, 1]), torch.tensor([0]), x[:1]),
+        "values of a distributed tensor.*remote function",
+    ),
+}
+
+
+@for_each("name", list(UNCLEAR))
+def test_errors_from_the_inside_of_torch_say_what_to_do(mesh: Any, name: str) -> None:
+    run, told = UNCLEAR[name]
+    x = torch.ones(4)
+    with pytest.raises(RuntimeError, match=told), mesh.activate():
+        run(x)
+    assert inspect(x + 1).tolist() == [2.0] * 4
+
+
+def test_an_error_of_the_program_keeps_its_words(mesh: Any) -> None:
+    with pytest.raises(RuntimeError, match="^of mine$"), mesh.activate():
+        raise RuntimeError("of mine")
+
+
+@pytest.mark.skipif(torch.backends.cuda.is_built(), reason="torch here is built with CUDA")
+def test_a_build_of_torch_without_cuda_says_that_it_cannot_plan_for_gpus(mesh: Any) -> None:
+    with pytest.raises(RuntimeError, match="install the build that the ranks have"):
+        torch.ones(2, device="cuda")
+    with pytest.raises(AssertionError, match="not compiled"), no_mesh.activate():
+        torch.ones(2, device="cuda")
+
+
 def test_a_module_is_exported_under_an_active_mesh(mesh: Any) -> None:
     exported = torch.export.export(nn.ReLU(), (torch.ones(1, 2),))
     names = [node.target for node in exported.graph.nodes if node.op == "call_function"]

@@ -37,6 +37,7 @@ OTHER: dict[Any, Any] = {
     True: False,
     "none": "ieee",
     "tf32": "ieee",
+    "highest": "medium",
 }
 
 
@@ -52,12 +53,16 @@ def _(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
 
 
+def as_torch_starts() -> None:
+    for flag in FLAGS.values():
+        flag.set(flag.default)
+
+
 @pytest.fixture(autouse=True)
 def _as_torch_starts() -> Iterator[None]:
     seen.clear()
     yield
-    for flag in FLAGS.values():
-        flag.set(flag.default)
+    as_torch_starts()
 
 
 @contextmanager
@@ -124,7 +129,7 @@ def test_every_flag_holds_on_the_rank_while_the_operation_runs(mesh: Any, name: 
     flag.set(value)
     issued = settings.current()
     y = look(x)
-    flag.set(flag.default)
+    as_torch_starts()
     seen.clear()
     inspect(y)
     assert dict(issued)[name] == value
@@ -154,11 +159,58 @@ def test_the_names_that_torch_gives_its_flags_end_in_those_that_travel(mesh: Any
     for name, change in ways.items():
         change()
         assert settings.current() != first, name
-        for flag in FLAGS.values():
-            flag.set(flag.default)
+        as_torch_starts()
         torch.backends.fp32_precision = "none"  # type: ignore[attr-defined]
         cudnn.allow_tf32 = True  # which torch keeps beside the new names
         assert settings.current() == first, name
+
+
+read: list[Any] = []
+
+
+@torch.library.custom_op("tests_settings::read_old_names", mutates_args=())
+def read_old_names(x: torch.Tensor) -> torch.Tensor:
+    """Note what torch's older names say where it runs; with new ones set, they may raise."""
+    try:
+        read.append((torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()))
+    except RuntimeError:
+        read.append("raises")
+    return x.clone()
+
+
+@read_old_names.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+OLD_NAMES: dict[str, tuple[Callable[[], Any], Any]] = {
+    "nothing": (lambda: None, (True, "highest")),
+    "cudnn": (lambda: setattr(torch.backends.cudnn, "allow_tf32", False), (False, "highest")),
+    "medium": (lambda: torch.set_float32_matmul_precision("medium"), (True, "medium")),
+    "matmul": (lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True), (True, "high")),
+    "a new name": (
+        lambda: setattr(torch.backends.cudnn.conv, "fp32_precision", "ieee"),  # type: ignore[attr-defined]
+        "raises",
+    ),
+}
+
+
+@for_each("name", list(OLD_NAMES))
+def test_older_names_of_flags_read_on_ranks_as_in_the_program(mesh: Any, name: str) -> None:
+    settings.read_all()
+    change, told = OLD_NAMES[name]
+    x = torch.ones(2)
+    change()
+    read.clear()
+    y = read_old_names(x)
+    with no_mesh.activate():
+        read_old_names(torch.ones(2))
+    here = read.pop()
+    as_torch_starts()
+    inspect(y)
+    assert here == told
+    assert read == [told] * len(read) != []
+    assert settings.current() == ()
 
 
 def test_flags_change_within_a_recorded_function_and_between_its_replays(mesh: Any) -> None:

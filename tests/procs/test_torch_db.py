@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 pytest.importorskip("torch", reason="distributed tensors need torch")
@@ -13,6 +15,7 @@ from monarch import inspect, no_mesh
 from monarch.actor import this_host
 from monarch.testing import local
 from torch_db import Outcome, chosen, compared, summary, tried
+from torch_db_others import Entry, Sample
 
 pytestmark = [
     pytest.mark.torch,
@@ -24,8 +27,29 @@ pytestmark = [
 def test_one_of_ten_operations_of_torchs_database_is_right_or_refused() -> None:
     found = summary(tried(chosen(0.1)))
     assert found["wrong"] == {}
-    assert found["operations"] > 50
+    assert found["entries"] > 50
     assert found["samples"]["right"] > 9 * found["samples"].get("refused", 0)
+
+
+@for_each("of, share", [("modules", 0.06), ("optimizers", 0.2), ("mistakes", 0.04)])
+def test_a_few_of_torchs_other_databases_are_right_or_refused(of: str, share: float) -> None:
+    found = summary(tried(chosen(share, of=of), most=8))
+    assert found["wrong"] == {}
+    assert found["entries"] > 2
+    assert found["samples"]["right"] > found["samples"].get("refused", 0)
+
+
+def test_a_mistake_that_raises_nothing_on_a_mesh_is_wrong() -> None:
+    def only_local(x: torch.Tensor) -> torch.Tensor:
+        if type(x) is torch.Tensor:
+            raise ValueError("refused here")
+        return x
+
+    def samples() -> Iterator[Sample]:
+        yield Sample(torch.ones(2), (), {}, only_local)
+
+    found = summary(tried([Entry("only local", samples, raises=True)]))
+    assert found["wrong"] == {"only local": "no ValueError"}
 
 
 @for_each(

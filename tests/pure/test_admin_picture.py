@@ -18,6 +18,7 @@ from monarch.admin.program import Shared
 from monarch.telemetry import TABLES as ALL_TABLES
 from monarch.telemetry import Collected
 from monarch.telemetry.ids import mesh_id
+from monarch.telemetry.rows import shape_json
 from monarch.why import Standing, Verdict
 
 
@@ -43,7 +44,7 @@ def proc(rank: int, **what: Any) -> dict[str, Any]:
 
 
 HOSTS = [{"id": 1, "machine": "node1"}]
-MESHES = [{"id": 7, "class": "Proc", "shape_json": '{"gpus": 3}'}]
+MESHES = [{"id": 7, "class": "Proc", "shape_json": shape_json({"gpus": 3})}]
 STUCK = Verdict(
     "stuck",
     "Stuck for 43 s: rank 1 does not go on.",

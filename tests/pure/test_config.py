@@ -290,6 +290,12 @@ def test_a_bad_value_is_told_what_was_got_what_is_wanted_and_an_example(
     assert len(text) < 400
 
 
+def test_a_transport_that_does_not_exist_is_an_error_of_both_kinds() -> None:
+    with pytest.raises(ValueError, match=r"^default_transport: got 'invalid://x'") as caught:
+        configure(default_transport="invalid://x")
+    assert isinstance(caught.value, TypeError)
+
+
 def test_get_runtime_config_has_only_what_configure_set() -> None:
     assert config.get_runtime_config() == {}
     configure(message_delivery_timeout="90s", codec_max_frame_length="1 KiB")

@@ -97,6 +97,13 @@ def test_options_without_effect_are_known_and_say_why() -> None:
     assert all(found.without_effect.values())
 
 
+def test_a_variable_without_effect_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
+    assert parse(["train.py"]).without_effect == {}
+    monkeypatch.setenv(name, "[${rank}]: ")
+    assert parse(["train.py"]).without_effect == {name: "lines begin with the rank, [rank 0]"}
+
+
 @pytest.mark.parametrize(
     "command",
     [

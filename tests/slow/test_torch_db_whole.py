@@ -1,4 +1,4 @@
-"""Torch's whole database of operations, on a mesh: nothing differs without a word."""
+"""Torch's whole databases, on a mesh: nothing differs without a word."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch", reason="distributed tensors need torch")
 
-from torch_db import operations, summary, tried
+from torch_db import DATABASES, operations, summary, tried
 
 pytestmark = [
     pytest.mark.torch,
@@ -20,3 +20,10 @@ _SHARES = 12  # of some 60 operations each
 @pytest.mark.parametrize("share", range(_SHARES))
 def test_a_share_of_torchs_database_is_right_or_refused(share: int) -> None:
     assert summary(tried(operations()[share::_SHARES]))["wrong"] == {}
+
+
+@pytest.mark.parametrize("share", range(_SHARES))
+@pytest.mark.parametrize("of", ["modules", "optimizers", "mistakes"])
+def test_a_share_of_torchs_other_databases_is_right_or_refused(of: str, share: int) -> None:
+    operations()  # brings what the others need
+    assert summary(tried(DATABASES[of]()[share::_SHARES], most=100))["wrong"] == {}

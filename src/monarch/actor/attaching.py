@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from .._core.actors.context import current_hub
 from .._core.calls.future import Future
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     TextOrPath = str | os.PathLike[str] | None
 
 _attached_via: str | None = None
+_named: WeakKeyDictionary[Attachment, tuple[str, Extent]] = WeakKeyDictionary()
+
+
+def attached() -> list[tuple[str, Extent]]:
+    """Return name and extent of each host mesh that has a name and was not let go."""
+    return [named for attachment, named in list(_named.items()) if attachment.ended is None]
 
 
 def attach_to_workers(
@@ -68,7 +75,10 @@ def attach_to_workers(
         raise TypeError(f"the name of a host mesh is a string, got {name!r}")
     _check_client("attach_to_workers")
     attachment = Attachment(list(workers), _trust_for(ca, private_key, secret))
-    shape = Shape.from_extent(Extent(["hosts"], [len(workers)]))
+    extent = Extent(["hosts"], [len(workers)])
+    if name is not None:
+        _named[attachment] = name, extent
+    shape = Shape.from_extent(extent)
     return HostMesh(attachment.hosts, shape, "", attachment, name, True)
 
 

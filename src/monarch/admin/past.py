@@ -8,12 +8,12 @@ then, and what had failed.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ..telemetry.rows import sizes_of
 from ..why.model import RUNS
 from .picture import ENDED, FAILED, IDLE, RANK_STATES, STARTS, new_mesh
 from .program import WatchedProgram
@@ -75,7 +75,7 @@ def as_of(program: WatchedProgram, at: float) -> dict[str, Any]:
     for row in found.rows:
         if row["uid"] not in meshes:
             meshes[row["uid"]] = new_mesh(
-                row["mesh"], row["size"], json.loads(row["shape"] or "{}"), COLUMNS
+                row["mesh"], row["size"], sizes_of(row["shape"]) if row["shape"] else {}, COLUMNS
             )
         mesh = meshes[row["uid"]]
         state = _state(row)

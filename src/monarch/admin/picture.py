@@ -9,13 +9,13 @@ an array draws ten thousand ranks in milliseconds, and a delta changes single pl
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ..telemetry import Collected
 from ..telemetry.ids import mesh_id
+from ..telemetry.rows import sizes_of
 from ..why.model import STATES, STUCK, Verdict
 
 TABLES = {
@@ -66,7 +66,9 @@ def picture(found: Collected, verdict: Verdict) -> dict[str, Any]:
     hosts = {row["id"]: row["machine"] for row in found.rows("hosts")}
     numbers = {host: number for number, host in enumerate(hosts)}
     shapes = {
-        row["id"]: row["shape_json"] for row in found.rows("meshes") if row["class"] == "Proc"
+        row["id"]: sizes_of(row["shape_json"])
+        for row in found.rows("meshes")
+        if row["class"] == "Proc"
     }
     queues: dict[Any, list[int]] = {}
     for row in found.rows("actors"):
@@ -80,7 +82,7 @@ def picture(found: Collected, verdict: Verdict) -> dict[str, Any]:
         uid = str(row["mesh_id"])
         if uid not in meshes:
             meshes[uid] = new_mesh(
-                row["mesh"], row["size"], json.loads(shapes.get(row["mesh_id"], "{}")), COLUMNS
+                row["mesh"], row["size"], shapes.get(row["mesh_id"], {}), COLUMNS
             )
         mesh = meshes[uid]
         if row["rank"] >= mesh["size"]:

@@ -173,7 +173,7 @@ def _keep_transport(raw: object) -> str:
     try:
         return _TRANSPORTS[spelling.lower()]
     except KeyError:
-        raise Unreadable from None
+        raise OutOfRange from None
 
 
 def _int_from_text(text: str) -> object:

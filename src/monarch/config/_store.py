@@ -30,7 +30,7 @@ _SEEN_ENVIRONMENT = "@environment"
 
 
 class OutOfRangeError(TypeError, ValueError):
-    """A number is too small or too large.
+    """A number is too small or too large, or a text names no transport.
 
     Monarch 0.7 raises TypeError for some of these, ValueError for others.
     """

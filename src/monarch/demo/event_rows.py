@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ..telemetry.host_history import KEPT, PERIOD
 from ..telemetry.ids import event_id, mesh_id, message_id
-from ..telemetry.rows import event_row, log_row
+from ..telemetry.rows import event_row, log_row, shape_json, view_json
 from . import logs
 from .faults import STAGES
 from .logs import loss
@@ -93,12 +93,12 @@ def _sent_messages(asked: HostQuestion) -> Iterator[Row]:
     world = asked.world
     if not asked.is_head:
         return
-    shape = json.dumps(world.trainers.extent)
+    shape, view = shape_json(world.trainers.extent), view_json(world.trainers.extent)
     steps = asked.steps(asked.host.procs[0], MOST // 3)
     for step in (*steps, steps.stop):
         yield (
             message_id(world.client, step), int(world.begin_of(step) * 1e6), world.client_actor,
-            mesh_id(world.trainers.actor_uid), shape, shape, "step", _BYTES, 1, step,
+            mesh_id(world.trainers.actor_uid), view, shape, "step", _BYTES, 1, step,
         )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ..stacks.host import GetHostStacks
 from ..telemetry.ids import actor_id, host_id, mesh_id, proc_id
-from ..telemetry.rows import stack_rows
+from ..telemetry.rows import shape_json, stack_rows, view_json
 from . import stacks
 from .question import NOW, HostQuestion, Row, fills
 from .world import Proc, noise
@@ -47,15 +47,15 @@ def _meshes(asked: HostQuestion) -> Iterator[Row]:
         if mesh.uid in world.stopped:
             continue
         among = world.hosts[:1] if mesh is world.metrics else world.hosts[1:]
-        hosts = [host.name for host in among]
-        shape, view = json.dumps(mesh.extent), json.dumps({"hosts": hosts})
+        shape, view = shape_json(mesh.extent), view_json({"hosts": len(among)})
         number = world.mesh_number(mesh)
         yield (
-            number, began, "Proc", mesh.name, f"<root>.<{mesh.name}>", shape, host_id(hosts[0]), view, world.client_actor
+            number, began, "Proc", mesh.name, f"<root>.<{mesh.name}>", shape, host_id(among[0].name), view, world.client_actor
         )  # fmt: skip
         kind = f"Python<{mesh.class_name.rpartition('.')[2]}>"
         yield (
-            mesh_id(mesh.actor_uid), began, kind, mesh.actor, f"<root>.<{mesh.actor}>", shape, number, shape, world.client_actor
+            mesh_id(mesh.actor_uid), began, kind, mesh.actor, f"<root>.<{mesh.actor}>", shape, number,
+            view_json(mesh.extent), world.client_actor
         )  # fmt: skip
 
 

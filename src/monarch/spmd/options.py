@@ -33,7 +33,10 @@ _WITHOUT_EFFECT = {
     "duplicate_stderr_filters": "`monarch logs --grep` looks for lines",
     "numa_binding": "numactl before the script does it, with --no-python",
 }
-
+_VARIABLES = {
+    "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "lines begin with the rank, [rank 0]",
+}
+"""Variables of torchrun that have no effect, and why."""
 
 _KNOWN = {
     "rdzv_backend": ("c10d", "etcd", "etcd-v2", "static"),
@@ -225,7 +228,8 @@ def options_of(parsed: argparse.Namespace) -> Options:
             f"--{name.replace('_', '-')}": why
             for name, why in _WITHOUT_EFFECT.items()
             if getattr(parsed, name) and name != "standalone"
-        },
+        }
+        | {name: why for name, why in _VARIABLES.items() if os.environ.get(name)},
     )
 
 

@@ -10,6 +10,7 @@ from .programs import Processes
 from .query import Limits, TableSource, run
 from .result import QueryResult
 from .run_file import RunFile
+from .stack_rows import keep
 
 _URL = re.compile(r"[a-z]+://", re.IGNORECASE)
 
@@ -30,6 +31,7 @@ class QueryEngineClient:
 
     def __init__(self, source: Connection | str | os.PathLike[str] | None = None) -> None:
         self._source: TableSource
+        self._is_ours = source is None
         if isinstance(source, str) and _URL.match(source):
             raise ValueError(
                 f"QueryEngineClient({source!r}): queries take no URL here;"
@@ -62,3 +64,27 @@ class QueryEngineClient:
             ImportError: duckdb or arro3 is not installed.
         """
         return run(sql, self._source, Limits(seconds=timeout))
+
+    def store_pyspy_dump(
+        self, dump_id: str, proc_ref: str, pyspy_result_json: str
+    ) -> dict[str, str]:
+        """Keep a dump of py-spy in this process, whose program has it in its `pyspy_` tables.
+
+        Args:
+            dump_id: Its name.
+            proc_ref: The reference of its process.
+            pyspy_result_json: What ``/api/pyspy/capture`` has answered.
+
+        Returns:
+            ``{"status": "ok"}``, as in Monarch 0.7.
+
+        Raises:
+            ValueError: It is no such answer; or this client asks another program, or a file.
+        """
+        if not self._is_ours:
+            raise ValueError(
+                "this client asks another program, or a file, and a dump is kept in the program that"
+                " stores it: use QueryEngineClient()"
+            )
+        keep(dump_id, proc_ref, pyspy_result_json)
+        return {"status": "ok"}

@@ -19,6 +19,7 @@ from .host_history import Figures, begin
 from .ids import actor_id, host_id, mesh_id, proc_id
 from .processes import status_events
 from .registry import AGENT, Asked, produces
+from .rows import shape_json
 
 Row = tuple[Any, ...]
 
@@ -63,7 +64,7 @@ def _history(asked: Asked) -> Iterator[Row]:
 @produces("meshes", AGENT)
 def _host_meshes(asked: Asked) -> Iterator[Row]:
     description = asked.description
-    host, shape = description.agent.host, json.dumps({"hosts": 1})
+    host, shape = description.agent.host, shape_json({"hosts": 1})
     yield host_id(host), asked.now_us, "Host", description.machine, host, shape, None, None, None
 
 

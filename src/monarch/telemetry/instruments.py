@@ -54,7 +54,7 @@ def _sums(asked: Asked) -> Iterator[Row]:
             for key, value in instrument.values().items():
                 yield (
                     instrument.name, asked.now_us, since, scope, instrument.unit, _json(key), resource, "cumulative", rises,
-                    *_typed(value), None,
+                    *(typed := _typed(value)), typed[1] if rises else None,
                 )  # fmt: skip
     # actors, or meshes, of one name are one series
     counts: dict[tuple[str, str, str, bool], int] = {}

@@ -7,7 +7,6 @@ messages are kept in rings of a bounded size; the tables are made from them when
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import time
 from collections import deque
@@ -23,6 +22,7 @@ from .._lazy import whole
 from .history import History
 from .ids import actor_id, mesh_id, message_id, proc_id
 from .registry import Asked, produces
+from .rows import shape_json, view_json
 from .sampling import Sampling
 
 Row = tuple[Any, ...]
@@ -315,13 +315,13 @@ def _status_events(asked: Asked) -> Iterator[Row]:
 @produces("sent_messages", own_thread=True)
 def _sent(asked: Asked) -> Iterator[Row]:
     here = asked.service.hub.address
-    for number, at, sender, target, ranks, meta, size, weight, call in (
+    for number, at, sender, target, _, meta, size, weight, call in (
         list(_recorder.sent) if _recorder is not None else ()
     ):
         labels = meta.decode(errors="replace").split(_EXTENTS)[1:]
-        extent = json.dumps(dict(zip(labels[::2], map(int, labels[1::2]), strict=True)))
+        extent = dict(zip(labels[::2], map(int, labels[1::2]), strict=True))
         yield (
-            message_id(here, number), at // 1000, actor_id(here, sender), mesh_id(target), json.dumps({"ranks": ranks}), extent,
+            message_id(here, number), at // 1000, actor_id(here, sender), mesh_id(target), view_json(extent), shape_json(extent),
             _endpoint(meta), size, weight, call or None,
         )  # fmt: skip
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .._core.plane import (
@@ -18,8 +17,10 @@ from .._core.plane import (
     status_of,
 )
 from ..actor.activities import blocked, longest, owners_of
+from ..actor.attaching import attached
 from .ids import actor_id, event_id, host_id, mesh_id, proc_id
 from .registry import Asked, produces
+from .rows import shape_json, view_json
 
 Row = tuple[Any, ...]
 
@@ -48,14 +49,17 @@ def _actors(asked: Asked) -> Iterator[Row]:
 
 
 def _ended(asked: Asked, mesh: OwnedActors) -> Iterator[Row]:
-    """Actors of processes that have ended, of which only their owner knows."""
+    """Actors of processes that have ended, or were stopped, of which only their owner knows."""
     spec = mesh.spec
     for rank, address in enumerate(mesh.processes):
-        if not mesh.has_failed(rank) or asked.service.hub.process_fate(address) is None:
+        failed = mesh.has_failed(rank)
+        if not failed and not mesh.let_go:
+            continue
+        if asked.service.hub.process_fate(address) is None:
             continue
         yield (
             actor_id(address, spec.uid), _us(mesh.since), mesh_id(spec.uid), rank, mesh.path(rank), spec.name, spec.name,
-            mesh.class_name(rank), proc_id(address), 0, "Failed", None, 0, 0, mesh.incarnation(rank), None,
+            mesh.class_name(rank), proc_id(address), 0, "Failed" if failed else "Stopped", None, 0, 0, mesh.incarnation(rank), None,
         )  # fmt: skip
 
 
@@ -63,33 +67,32 @@ def _ended(asked: Asked, mesh: OwnedActors) -> Iterator[Row]:
 def _meshes(asked: Asked) -> Iterator[Row]:
     hub = asked.service.hub
     if hub.address.is_client:
-        own, shape = mesh_id(hub.address.mesh), json.dumps({})
         yield (
-            own, asked.now_us, "Proc", "client", hub.address.proc, shape, host_id(hub.address.host),
-            shape, None,
+            mesh_id(hub.address.mesh), asked.now_us, "Proc", "client", hub.address.proc, shape_json({}),
+            host_id(hub.address.host), view_json({}), None,
         )  # fmt: skip
+        for name, extent in attached():
+            yield (
+                mesh_id(f"hosts {name}"), asked.now_us, "Host", name, name, shape_json(extent), None,
+                None, None,
+            )  # fmt: skip
     for owner in owners_of(asked.service.hub):
         by = actor_id(asked.service.hub.address, owner.uid)
         path = str(owner.record)
         for mesh in owner.ownership.meshes():
-            view: dict[str, Any]
+            view: Mapping[str, int]
             if isinstance(mesh, OwnedProcs):
-                hosts = list(dict.fromkeys(address.host for address in mesh.processes))
-                parent, kind, extent, view = (
-                    host_id(hosts[0]),
-                    "Proc",
-                    mesh.extent,
-                    {"hosts": hosts},
-                )
+                extent, kind, parent = mesh.extent, "Proc", host_id(mesh.processes[0].host)
+                view = {"hosts": len({address.host for address in mesh.processes})}
             elif isinstance(mesh, OwnedActors):
-                extent, view = mesh.spec.extent, dict(mesh.spec.extent)
+                extent = view = mesh.spec.extent
                 parent = mesh_id(mesh.processes[0].mesh)
                 kind = f"Python<{mesh.spec.class_name.rpartition('.')[2]}>"
             else:
                 continue
             yield (
-                mesh_id(mesh.uid), _us(mesh.since), kind, mesh.name, f"{path}.<{mesh.name}>", json.dumps(dict(extent)), parent,
-                json.dumps(view), by,
+                mesh_id(mesh.uid), _us(mesh.since), kind, mesh.name, f"{path}.<{mesh.name}>", shape_json(extent), parent,
+                view_json(view), by,
             )  # fmt: skip
 
 

@@ -1,12 +1,10 @@
-"""Lines of logs, and stacks, as rows of the tables `logs`, `events` and `stacks`.
-
-And such rows as lines again. Pure.
-"""
+"""Lines of logs, stacks and shapes as tables have them, and lines and shapes from those. Pure."""
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -15,6 +13,25 @@ from ..logs.line import LogLine
 from ..stacks.model import ProcStacks
 
 Row = tuple[Any, ...]
+
+
+def shape_json(extent: Mapping[str, int]) -> str:
+    """The labels and sizes of a mesh, as Monarch 0.7 writes them."""
+    return json.dumps({"inner": {"labels": list(extent), "sizes": list(extent.values())}})
+
+
+def view_json(extent: Mapping[str, int]) -> str:
+    """The same as a region, as Monarch 0.7 writes it; it begins at rank 0 of itself."""
+    sizes = list(extent.values())
+    strides = [math.prod(sizes[at + 1 :]) for at in range(len(sizes))]
+    region = {"offset": 0, "sizes": sizes, "strides": strides}
+    return json.dumps({"labels": list(extent), "slice": region})
+
+
+def sizes_of(written: str) -> dict[str, int]:
+    """The sizes by label of a `shape_json`."""
+    inner = json.loads(written)["inner"]
+    return dict(zip(inner["labels"], inner["sizes"], strict=True))
 
 
 def log_row(line: LogLine) -> Row:

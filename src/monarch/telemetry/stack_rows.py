@@ -2,7 +2,8 @@
 
 They are what the processes of a host run, as `monarch stacks` has it and as py-spy sees it.
 
-Both are taken for the question, by the host agent. py-spy stops a process for as long as it looks,
+Both are taken for the question, by the host agent; beside them is what `keep` was given in this
+process. py-spy stops a process for as long as it looks,
 some hundredths of a second. What ends the waits: those of `stacks`; `_LOOK` seconds for each
 process that py-spy looks at, and `_ALL` for all.
 """
@@ -12,14 +13,15 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from .._namedtuple import NamedTuple
 from ..stacks.dump import py_spy, run_py_spy, state_of
 from ..stacks.host import GetHostStacks, HostStacks
-from .registry import AGENT, Asked, Incomplete, produces
+from .registry import AGENT, PROC, Asked, Incomplete, produces
 from .rows import Row, stack_rows
 
 _LOOK = 5.0  # seconds for one process
@@ -39,19 +41,59 @@ class _Dump(NamedTuple):
     pid: int
     process: str
     threads: list[dict[str, Any]]
+    at_us: int
+    binary: str = "py-spy"
+    mode: str = "python_only"
+    warnings: Sequence[str] = ()
     error: str = ""
 
 
+_kept: deque[_Dump] = deque(maxlen=100)
+
+
+def keep(name: str, process: str, written: str) -> None:
+    """Keep a dump for queries, as long as this process lives and 100 others have not followed.
+
+    One of py-spy that has failed has no stacks, and so no rows.
+
+    Args:
+        name: The id of the dump.
+        process: The reference of its process.
+        written: The answer of py-spy as JSON, as in Monarch 0.7: ``{"Ok": {"pid": ...}}``.
+
+    Raises:
+        ValueError: It is no such answer.
+    """
+    try:
+        found = json.loads(written).get("Ok")
+        if found is not None:
+            _kept.append(
+                _Dump(
+                    name, found["pid"], process, found["stack_traces"], time.time_ns() // 1000,
+                    found["binary"], found["capture_mode"], found["warnings"],
+                )
+            )  # fmt: skip
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"the dump {name!r} is no answer of py-spy as /api/pyspy/capture gives it,"
+            f' {{"Ok": {{"pid": ..., "stack_traces": [...]}}}}: {error!r}'
+        ) from None
+
+
+@produces("pyspy_dumps", PROC)
 @produces("pyspy_dumps", AGENT)
 def _dumps(asked: Asked) -> Iterator[Row]:
     for dump in _looked(asked):
-        yield dump.id, asked.now_us, dump.pid, "py-spy", dump.process, "python_only", "[]"
+        yield (
+            dump.id, dump.at_us, dump.pid, dump.binary, dump.process, dump.mode, json.dumps(dump.warnings),
+        )  # fmt: skip
     failed = [dump for dump in _dumped(asked) if dump.error]
     if failed:
         more = f"; {len(failed) - 1} more could not be looked at" if len(failed) > 1 else ""
         raise Incomplete(f"py-spy of process {failed[0].pid}: {failed[0].error}{more}")
 
 
+@produces("pyspy_stack_traces", PROC)
 @produces("pyspy_stack_traces", AGENT)
 def _traces(asked: Asked) -> Iterator[Row]:
     for dump in _looked(asked):
@@ -62,6 +104,7 @@ def _traces(asked: Asked) -> Iterator[Row]:
             )  # fmt: skip
 
 
+@produces("pyspy_frames", PROC)
 @produces("pyspy_frames", AGENT)
 def _frames(asked: Asked) -> Iterator[Row]:
     for dump in _looked(asked):
@@ -78,7 +121,12 @@ def _looked(asked: Asked) -> Iterator[_Dump]:
 
 
 def _dumped(asked: Asked) -> list[_Dump]:
-    """Return the dumps, taken once for all tables of a question."""
+    """Return the dumps, taken once for all tables of a question.
+
+    Outside of agents they are those that this process keeps.
+    """
+    if asked.described is None:
+        return list(_kept)
     if "py-spy" not in asked.scratch:
         asked.scratch["py-spy"] = _look_at_all(asked)
     found: list[_Dump] = asked.scratch["py-spy"]
@@ -93,7 +141,7 @@ def _look_at_all(asked: Asked) -> list[_Dump]:
 
     def look(process: tuple[Any, int]) -> _Dump:
         address, pid = process
-        made = _Dump(f"{address} {asked.now_us}", pid, str(address), [])
+        made = _Dump(f"{address} {asked.now_us}", pid, str(address), [], asked.now_us)
         seconds = min(_LOOK, end - time.monotonic())
         if seconds <= 0:
             return made._replace(error=f"there was no time for it within {_ALL:g} s")

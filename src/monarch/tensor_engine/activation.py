@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import threading
 from contextvars import Token
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
+import torch
 from torch.autograd.grad_mode import set_multithreading_enabled
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -33,6 +35,50 @@ class _Interceptor(TorchDispatchMode):
         return tensor.dispatch(func, args, kwargs or {}, mesh, self)
 
 
+_UNCLEAR = {
+    "data is not allocated yet": "this reads values of a distributed tensor, which are on the ranks:"
+    " write torch.stack([a, b]) for torch.tensor([a, b]), give tensor_split a list of numbers, or"
+    " call it in a remote function",
+    "Tensor subclass Uninitialized": "a lazy module finds its sizes in values that are on the ranks:"
+    " make it with all its sizes, such as nn.Linear(in_features, out_features)",
+    "cannot be called on meta tensors": "this reads values of a distributed tensor, which are on the"
+    " ranks, as sparse and nested tensors do: make and use them in a remote function",
+}
+"""Errors of torch from where nothing can intercept it: part of the text, and what is to be done."""
+
+
+def _explain(error: object) -> None:
+    """Say what to do in an error that speaks of torch's inside alone."""
+    if isinstance(error, RuntimeError):
+        told, _, _ = str(error).partition("\n")
+        for words, what in _UNCLEAR.items():
+            if words in told:
+                error.args = (f"{what} (torch says: {told})",)
+
+
+@cache
+def _plans_for_gpus() -> bool:
+    """Return whether this process has no GPU; what is for the ranks then looks for none here.
+
+    torch starts CUDA when an operation names a GPU, before a mode can intercept the operation.
+    """
+    start, is_built = torch.cuda._lazy_init, torch.backends.cuda.is_built()
+    if is_built and torch.cuda.is_available():
+        return False
+
+    def start_here() -> None:
+        if active.get() is None:
+            start()
+        elif not is_built:
+            raise RuntimeError(
+                "torch here is a build without CUDA, so it can't plan for the GPUs of the ranks:"
+                " install the build that the ranks have, which needs no GPU on this machine"
+            )
+
+    torch.cuda._lazy_init = start_here
+    return is_built
+
+
 class _Interceptions(threading.local):
     """How many activations of this thread are entered, and what intercepts for all of them.
 
@@ -43,12 +89,16 @@ class _Interceptions(threading.local):
     count = 0
     interceptor: _Interceptor | None = None
     multithreading: Any = None
+    lifts: bool
 
     def enter(self) -> None:
         self.count += 1
         if self.count == 1:
             self.multithreading = set_multithreading_enabled(False)
             self.multithreading.__enter__()
+            self.lifts = torch._C._only_lift_cpu_tensors()
+            # a literal is copied to a GPU by an operation of its own, which the ranks do
+            torch._C._set_only_lift_cpu_tensors(self.lifts or _plans_for_gpus())
             self.interceptor = _Interceptor()
             self.interceptor.__enter__()
 
@@ -58,6 +108,7 @@ class _Interceptions(threading.local):
             self.interceptor.__exit__(None, None, None)
             self.interceptor = None
             self.multithreading.__exit__(None, None, None)
+            torch._C._set_only_lift_cpu_tensors(self.lifts)
 
 
 _interceptions = _Interceptions()
@@ -82,7 +133,8 @@ class Activation:
             _interceptions.enter()
         return self._mesh
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(self, kind: object = None, error: object = None, trace: object = None) -> None:
+        _explain(error)
         active.reset(self._tokens.pop())
         if self._mesh is not None:
             _interceptions.exit()

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._subclasses.fake_impls import op_implementations_dict
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -104,6 +105,10 @@ def interned(key: Any) -> Meta:
 
 
 without_dynamo.install()
+# torch has no form of it for fakes
+op_implementations_dict[torch.ops.aten._pin_memory.default] = lambda mode, func, tensor, *_, **__: (
+    meta_of(tensor).fake()
+)
 _mode = FakeTensorMode()
 _torch_logger = logging.getLogger("torch._subclasses.fake_tensor")
 

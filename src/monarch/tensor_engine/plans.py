@@ -242,10 +242,7 @@ def make_plan(
         inputs = [meta.fake() for meta in metas]
         fake_args, fake_kwargs = place((args, kwargs), inputs.__getitem__)
         try:
-            if operator.name == "aten::_pin_memory":  # fakes have no form of it
-                result: Any = fakes.meta_of(fake_args[0]).fake()
-            else:
-                result = operator.func(*fake_args, **fake_kwargs)
+            result = operator.func(*fake_args, **fake_kwargs)
         except RuntimeError as error:
             # a dozen lines of torch that lead to a shape say nothing about it
             raise error.with_traceback(None) from None

@@ -49,6 +49,8 @@ def _add(name: str, default: str, getter: str, setter: str, *first: str) -> None
     """Add a line of the table, if this version of torch has the flag."""
     get, put = (getattr(torch._C, f"_{way}", None) for way in (f"get_{getter}", f"set_{setter}"))
     if get is not None and put is not None:
+        if name in _ABOVE:
+            get, put = partial(_or_mixed, get), partial(_unless_mixed, put)
         starts: Any = {"True": True, "False": False}.get(default, default)
         if type(get(*first)) is tuple:  # of newer versions: whether to, and whether in parts
             starts = (starts, True)
@@ -56,11 +58,27 @@ def _add(name: str, default: str, getter: str, setter: str, *first: str) -> None
         FLAGS[name] = Flag(starts, partial(get, *first), lambda new: put(*first, *all_of(new)))
 
 
-_is_old = not hasattr(torch._C, "_get_fp32_precision_getter")
+_ABOVE = ("matmul_precision", "cudnn_tf32")
+"""Older names that stand for several newer ones: setting one sets those, so they come first."""
+_MIXED = "mixed"
+
+
+def _or_mixed(get: Callable[[], Any]) -> Any:
+    try:
+        return get()
+    except RuntimeError:  # the newer ones were set to something that it has no word for
+        return _MIXED
+
+
+def _unless_mixed(put: Callable[[Any], object], value: Any) -> None:
+    if value != _MIXED:
+        put(value)
+
+
 _read: list[Callable[[], Any]] = []
 for _line in Path(__file__).with_name("settings.txt").read_text("utf-8").splitlines():
     _who, *_row = _line.split()
-    if _who in ("any", "gpu") or (_who == "old" and _is_old):
+    if _row and _who != "#":
         _add(*_row)
     if _who != "gpu":
         _read = [flag.get for flag in FLAGS.values()]
@@ -132,16 +150,24 @@ class Scope:
         return scoped
 
     def _set(self, held: dict[str, Any]) -> None:
-        if [FLAGS[name].get() for name in held] == [*held.values()]:
+        before = {name: FLAGS[name].get() for name in held}
+        if before == held:
             return  # as for most operations
-        with ExitStack() as undo:
-            for name, value in held.items():
-                flag = FLAGS[name]
-                before = flag.get()
-                if before != value:
-                    flag.set(value)
-                    undo.callback(flag.set, before)
-            self._undo = undo.pop_all()
+        if not before.keys().isdisjoint(_ABOVE):  # with which others change
+            before = {name: flag.get() for name, flag in FLAGS.items()}
+        self._undo.callback(_apply, before)
+        try:
+            _apply(held)
+        except BaseException:
+            self._undo.close()
+            raise
+
+
+def _apply(values: dict[str, Any]) -> None:
+    """Set flags, those first with which others change."""
+    for name, flag in FLAGS.items():
+        if name in values and flag.get() != values[name]:
+            flag.set(values[name])
 
 
 scope = Scope()
