@@ -72,7 +72,7 @@ class Holds(dict[tuple[ProcAddress, int], Room]):
 
     @staticmethod
     def _end(room: Any) -> None:
-        if room is not None:
+        if isinstance(room, Room):  # a peer names requests by their numbers
             room.resolve(None)
 
     def _forget(self, key: tuple[ProcAddress, int], number: int) -> None:
