@@ -20,12 +20,14 @@ from collections.abc import Sequence
 from .._kept_store import Keys
 from .._listening import Refusals, who_at
 
-_HELLO = b"\0" + (0x3C85F7CE).to_bytes(4, sys.byteorder)
+GREETING = b"\0" + (0x3C85F7CE).to_bytes(4, sys.byteorder)
 # by their numbers; the first is the greeting, which comes but once
 _QUERIES = (
     "", "_set", "_compare_set", "_get", "_add", "_check", "_wait", "_num_keys", "_delete", "_append", "_multi_get",
     "_multi_set", "_cancel_wait", "_ping", "_queue_push", "_queue_pop", "_queue_len", "_list_keys",
 )  # fmt: skip
+NO_CLIENT = EOFError, ArithmeticError, AttributeError, LookupError, ValueError
+"""What comes of bytes that are no queries, or not all of one."""
 _BACKLOG = 4096  # ranks that connect at once
 _YES, _NO = b"\0", b"\1"  # also: the keys are there, the wait was given up
 
@@ -38,7 +40,7 @@ class TorchStore:
     def __init__(self) -> None:
         self.keys = Keys()
         self.queues: dict[str, list[bytes]] = {}
-        self._waiting: dict[str, list[_Client]] = {}  # by a key that is not there yet
+        self._waiting: dict[str, list[Client]] = {}  # by a key that is not there yet
         self._refused = Refusals()
         self._server: asyncio.Server | None = None
 
@@ -50,12 +52,12 @@ class TorchStore:
         try:
             who = who_at(writer.get_extra_info("socket"))
             if who == os.geteuid():
-                await _Client(self, reader, writer).run()
+                await Client(self, reader, writer).run()
             elif self._refused.next_is_told():
                 text = "the store of ranks lets in this user alone, not user %s (%d such so far)"
                 logger.warning(text, who, self._refused.count)
-        except (EOFError, OSError, AttributeError, LookupError, ValueError):
-            pass  # it has gone, or is no client of torch
+        except (OSError, *NO_CLIENT):
+            pass
         finally:
             writer.transport.abort()
 
@@ -67,7 +69,7 @@ class TorchStore:
         for client in self._waiting.pop(key, ()):
             self.wait(client)
 
-    def wait(self, client: _Client) -> None:
+    def wait(self, client: Client) -> None:
         """Answer a client when all keys are there for which it waits."""
         for key in client.awaited or ():
             if not self.has([key]):
@@ -80,7 +82,7 @@ class TorchStore:
             client.write(_YES)
 
 
-class _Client:
+class Client:
     """A connection."""
 
     def __init__(
@@ -92,7 +94,7 @@ class _Client:
         self.awaited: list[str] | None = None
 
     async def run(self) -> None:
-        if await self._read(len(_HELLO)) != _HELLO:
+        if await self._read(len(GREETING)) != GREETING:
             raise ValueError("this is no client of torch")
         try:
             while True:
