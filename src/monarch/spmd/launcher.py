@@ -24,6 +24,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from .._forwarding import relay
+from .._words import tame
 from ..actor import (
     Actor,
     ActorError,
@@ -321,7 +322,7 @@ def explain(outcome: Outcome, options: Options) -> str:
     lines.append(_row(first))
     if first.error.strip():
         lines += [f"  {line}" for line in traceback_of(first.error).splitlines()]
-    return "\n".join(lines)
+    return tame("\n".join(lines), True)  # the error is in the words of the script
 
 
 def traceback_of(text: str) -> str:
