@@ -104,9 +104,6 @@ class Keys:
     def num_keys(self) -> int:
         return len(self._values)
 
-    def names(self) -> list[str]:
-        return [*self._values]
-
 
 def _bytes(value: Any) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)

@@ -82,13 +82,12 @@ class _CountedLogger(_Logger):
 
     def __getattr__(self, method: str) -> Callable[..., None]:
         def tell(text: str, *args: object) -> None:
-            from ._words import named
-
             kind = method, text, sys.exc_info()[0]
             count = self._counts[kind] = self._counts.get(kind, 0) + 1
             if count & (count - 1):
                 return
             many = f" ({count} such so far)" if count > 1 else ""
+            named = import_module("._words", __package__).named
             shown = (named(str(each))[:_LONGEST] for each in args)
             super(_CountedLogger, self).__getattr__(method)(text + many, *shown, stacklevel=2)
 

@@ -15,31 +15,33 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from typing import Any
 
 from .._kept_store import Keys
 from .._listening import Refusals, who_at
 
 GREETING = b"\0" + (0x3C85F7CE).to_bytes(4, sys.byteorder)
-# by their numbers; the first is the greeting, which comes but once
+_PING = 13
+_ANY = "surrogateescape"
+# by their numbers: what does it, and what comes with it, as `_read` has it
 _QUERIES = (
-    "", "_set", "_compare_set", "_get", "_add", "_check", "_wait", "_num_keys", "_delete", "_append", "_multi_get",
-    "_multi_set", "_cancel_wait", "_ping", "_queue_push", "_queue_pop", "_queue_len", "_list_keys",
+    ("", ""), ("set", "kb"), ("compare_set", "kbb"), ("get", "k"), ("add", "ki"), ("has", "K"), ("wait", "K"),
+    ("num_keys", ""), ("delete", "k"), ("append", "kb"), ("multi_get", "K"), ("multi_set", "M"), ("cancel", ""), ("", ""),
+    ("queue_push", "kb"), ("queue_pop", "k"), ("queue_len", "k"), ("list_keys", ""),
 )  # fmt: skip
 NO_CLIENT = EOFError, ArithmeticError, AttributeError, LookupError, ValueError
 """What comes of bytes that are no queries, or not all of one."""
 _BACKLOG = 4096  # ranks that connect at once
-_YES, _NO = b"\0", b"\1"  # also: the keys are there, the wait was given up
 
 logger = logging.getLogger("monarch.spmd")
 
 
-class TorchStore:
+class TorchStore(Keys):
     """The keys, who waits for some, and who has been refused."""
 
     def __init__(self) -> None:
-        self.keys = Keys()
-        self.queues: dict[str, list[bytes]] = {}
+        super().__init__()
+        self._queues: dict[str, list[bytes]] = {}
         self._waiting: dict[str, list[Client]] = {}  # by a key that is not there yet
         self._refused = Refusals()
         self._server: asyncio.Server | None = None
@@ -61,149 +63,104 @@ class TorchStore:
         finally:
             writer.transport.abort()
 
-    def has(self, keys: Sequence[str]) -> bool:
-        return all(key in self.queues or self.keys.check([key]) for key in keys)
-
     def tell(self, key: str) -> None:
-        """Answer those who have waited for a key, which is there now, if that was the last one."""
+        """Have those look again who wait for a key, which may be there now."""
         for client in self._waiting.pop(key, ()):
-            self.wait(client)
+            self.look_for(client)
 
-    def wait(self, client: Client) -> None:
+    def look_for(self, client: Client) -> None:
         """Answer a client when all keys are there for which it waits."""
-        for key in client.awaited or ():
-            if not self.has([key]):
-                waiting = self._waiting.setdefault(key, [])
-                if client not in waiting:
-                    waiting.append(client)
-                return
-        if client.awaited is not None:
+        missing = next((key for key in client.awaited or () if not self.has([key])), None)
+        if missing is not None:
+            self._waiting.setdefault(missing, []).append(client)
+        elif client.awaited is not None:
             client.awaited = None
-            client.write(_YES)
+            client.write(_packed(True))
+
+    # what torch's stores do, beyond those of `Keys`
+
+    def has(self, keys: list[str]) -> bool:
+        return all(key in self._queues or self.check([key]) for key in keys)
+
+    def delete(self, key: str) -> int:
+        return int(self.delete_key(key))
+
+    def append(self, key: str, value: bytes) -> None:
+        self.set(key, (self.get(key) if self.check([key]) else b"") + value)
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        return list(map(self.get, keys))
+
+    def multi_set(self, pairs: list[tuple[str, bytes]]) -> None:
+        for key, value in pairs:
+            self.set(key, value)
+            self.tell(key)
+
+    def queue_push(self, key: str, value: bytes) -> None:
+        self._queues.setdefault(key, []).append(value)
+
+    def queue_pop(self, key: str) -> list[int | bytes]:
+        first, *others = self._queues.pop(key, []) or (None,)
+        if others:
+            self._queues[key] = others
+        return [0] if first is None else [1, first]
+
+    def queue_len(self, key: str) -> int:
+        return len(self._queues.get(key, ()))
+
+    def list_keys(self) -> list[int | bytes]:
+        return [len(self._values), *(key.encode(errors=_ANY) for key in self._values)]
 
 
 class Client:
-    """A connection."""
+    """A connection. It may give up a wait while that lasts."""
 
     def __init__(
         self, store: TorchStore, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        self._store, self._keys = store, store.keys
-        self._reader, self._writer = reader, writer
+        self._store, self._reader, self._writer = store, reader, writer
         self.write = writer.write
         self.awaited: list[str] | None = None
 
     async def run(self) -> None:
-        if await self._read(len(GREETING)) != GREETING:
+        if await self._reader.readexactly(len(GREETING)) != GREETING:
             raise ValueError("this is no client of torch")
-        try:
-            while True:
-                (query,) = await self._read(1)
-                await getattr(self, _QUERIES[query])()
-                await self._writer.drain()
-        finally:
-            self.awaited = None
+        while True:
+            (number,) = await self._reader.readexactly(1)
+            name, kinds = _QUERIES[number]
+            given = [await self._read(kind) for kind in kinds]
+            if number == _PING:
+                self.write(await self._reader.readexactly(4))
+            elif name in ("wait", "cancel"):
+                self.awaited = given[0] if given else None
+                self._store.look_for(self)
+                self.write(b"" if given else _packed(False))
+            else:
+                self.write(_packed(getattr(self._store, name)(*given)))
+            if kinds[:1] == "k":
+                self._store.tell(given[0])
+            await self._writer.drain()
 
-    # what comes
+    async def _read(self, kind: str) -> Any:
+        """Read a key, bytes, an integer, keys (``K``), or keys with bytes (``M``)."""
+        number = int.from_bytes(
+            await self._reader.readexactly(8), sys.byteorder, signed=kind == "i"
+        )
+        if kind == "i":
+            return number
+        if kind == "K":
+            return [await self._read("k") for _ in range(number)]
+        if kind == "M":
+            return [(await self._read("k"), await self._read("b")) for _ in range(number)]
+        data = await self._reader.readexactly(number)
+        return data.decode(errors=_ANY) if kind == "k" else data
 
-    async def _read(self, count: int) -> bytes:
-        return await self._reader.readexactly(count)
 
-    async def _number(self, signed: bool = False) -> int:
-        return int.from_bytes(await self._read(8), sys.byteorder, signed=signed)
-
-    async def _bytes(self) -> bytes:
-        return await self._read(await self._number())
-
-    async def _key(self) -> str:
-        return (await self._bytes()).decode(errors="surrogateescape")
-
-    async def _several(self) -> list[str]:
-        return [await self._key() for _ in range(await self._number())]
-
-    # what goes
-
-    def _count(self, number: int) -> None:
-        self.write(number.to_bytes(8, sys.byteorder, signed=True))
-
-    def _send(self, data: bytes) -> None:
-        self._count(len(data))
-        self.write(data)
-
-    # queries
-
-    async def _set(self) -> None:
-        key = await self._key()
-        self._keys.set(key, await self._bytes())
-        self._store.tell(key)
-
-    async def _compare_set(self) -> None:
-        key, expected, desired = await self._key(), await self._bytes(), await self._bytes()
-        self._send(self._keys.compare_set(key, expected, desired))
-        if self._keys.check([key]):
-            self._store.tell(key)
-
-    async def _get(self) -> None:
-        self._send(self._keys.get(await self._key()))
-
-    async def _add(self) -> None:
-        key = await self._key()
-        self._count(self._keys.add(key, await self._number(signed=True)))
-        self._store.tell(key)
-
-    async def _check(self) -> None:
-        self.write(_YES if self._store.has(await self._several()) else _NO)
-
-    async def _wait(self) -> None:
-        self.awaited = await self._several()
-        self._store.wait(self)
-
-    async def _cancel_wait(self) -> None:
-        self.awaited = None
-        self.write(_NO)
-
-    async def _num_keys(self) -> None:
-        self._count(self._keys.num_keys())
-
-    async def _delete(self) -> None:
-        self._count(self._keys.delete_key(await self._key()))
-
-    async def _append(self) -> None:
-        key = await self._key()
-        before = self._keys.get(key) if self._keys.check([key]) else b""
-        self._keys.set(key, before + await self._bytes())
-        self._store.tell(key)
-
-    async def _multi_get(self) -> None:
-        for key in await self._several():
-            self._send(self._keys.get(key))
-
-    async def _multi_set(self) -> None:
-        for _ in range(await self._number()):
-            await self._set()
-
-    async def _ping(self) -> None:
-        self.write(await self._read(4))
-
-    async def _queue_push(self) -> None:
-        key = await self._key()
-        self._store.queues.setdefault(key, []).append(await self._bytes())
-        self._store.tell(key)
-
-    async def _queue_pop(self) -> None:
-        key = await self._key()
-        queue = self._store.queues.get(key, [])
-        self._count(min(len(queue), 1))
-        if queue:
-            self._send(queue.pop(0))
-        if not queue:
-            self._store.queues.pop(key, None)
-
-    async def _queue_len(self) -> None:
-        self._count(len(self._store.queues.get(await self._key(), ())))
-
-    async def _list_keys(self) -> None:
-        keys = self._keys.names()
-        self._count(len(keys))
-        for key in keys:
-            self._send(key.encode(errors="surrogateescape"))
+def _packed(answer: Any) -> bytes:
+    if isinstance(answer, bool):  # the keys are there; or they are not, or the wait was given up
+        return b"\0" if answer else b"\1"
+    if isinstance(answer, int):
+        return answer.to_bytes(8, sys.byteorder, signed=True)
+    if isinstance(answer, bytes):
+        return _packed(len(answer)) + answer
+    return b"".join(map(_packed, answer or ()))
