@@ -180,7 +180,7 @@ def test_what_is_looked_for_would_be_found() -> None:
 
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 @pytest.mark.processes("hosts with networks of their own")
-def test_from_another_host_nobody_reads_where_ranks_of_a_mesh_meet() -> None:
+def test_no_other_host_reads_where_ranks_of_a_mesh_meet() -> None:
     run("""
         import json, subprocess, sys, textwrap
         import torch

@@ -11,7 +11,7 @@ import pytest
 from helpers.origins import Origin
 from monarch._core.actors.proc_service import ProcService
 from monarch._core.hub import control_service
-from monarch._core.hub.room import Holds, Room
+from monarch._core.hub.backpressure_gate import BackpressureGate, BackpressureGates
 from monarch._core.net import connection, flow, links, poller
 from monarch._core.wire import pickling
 from monarch._core.wire.address import SYSTEM, ProcAddress
@@ -43,7 +43,7 @@ def process(monkeypatch: pytest.MonkeyPatch) -> ProcService:
     hub: Any = Hub(
         address=HERE, inbound_lost_hooks=[], peer_lost_hooks=[], poller=Loop(), actors={}
     )
-    hub.full, hub.requests = Holds(hub), {}
+    hub.full, hub.requests = BackpressureGates(hub), {}
     return ProcService(hub)
 
 
@@ -110,7 +110,7 @@ def test_every_loop_that_takes_what_peers_send_counts_its_errors() -> None:
 
 def test_a_record_lets_go_a_wait_for_room_and_no_call(process: ProcService) -> None:
     answered: list[object] = []
-    room = Room(THERE, 7)
+    room = BackpressureGate(THERE, 7)
     call = SimpleNamespace(resolve=answered.append)
     process.hub.requests.update({-5: room, 5: call})  # type: ignore[dict-item]
     says(process, b"LetGo", 5)

@@ -167,8 +167,8 @@ class Script(NamedTuple):
                 where = f"--het-group={index}" if len(self.groups) > 1 else f"--relative={first}"
                 lines += [f"{self._srun(mesh, size, where)} &", "workers+=($!)"]
                 first += size
-        # a job that is being ended by its program warns nobody; network file systems read folders
-        # anew
+        # a job that is being ended by its program passes on no warning; network file systems read
+        # folders anew
         lines += [
             # a new file in a folder of this user's; another user may have put links there
             f"mark() {{ [ -O {folder} ] && [ ! -L {folder} ] && (set -C; echo $2 > {folder}/$1); }}",
