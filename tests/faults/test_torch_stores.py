@@ -124,8 +124,8 @@ class Ranks(Actor):
 @pytest.mark.processes("ranks of torch, in processes")
 def test_ranks_meet_by_init_process_group_and_open_no_store(hosts: HostMesh) -> None:
     procs = hosts.spawn_procs({"gpus": 1})
-    for number, place in enumerate([(), (LOOPBACK, *free_ports(1))]):
-        setup_torch_elastic_env(procs, *place)
+    for number, address in enumerate([None, LOOPBACK]):
+        setup_torch_elastic_env(procs, address, free_ports(1)[0] if address else None)
         found = procs.spawn(f"ranks{number}", Ranks).meet.call(*free_ports(1)).get()
         assert found.values() == [[(2.0, [])] * 2 + [True], [(2.0, [])] * 2 + [False]]
     procs.stop().get()

@@ -112,7 +112,7 @@ def test_a_record_lets_go_a_wait_for_room_and_no_call(process: ProcService) -> N
     answered: list[object] = []
     room = BackpressureGate(THERE, 7)
     call = SimpleNamespace(resolve=answered.append)
-    process.hub.requests.update({-5: room, 5: call})  # type: ignore[dict-item]
+    process.hub.requests.update({-5: room, 5: call})
     says(process, b"LetGo", 5)
     says(process, b"LetGo", -5)
     assert not answered and room.future.get() is None
