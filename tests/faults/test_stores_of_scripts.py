@@ -144,7 +144,7 @@ def test_what_is_no_query_ends_its_connection_and_no_other() -> None:
             HELLO + b"\0",
             HELLO + b"\xff",
             HELLO + b"\3" + (1).to_bytes(8, sys.byteorder) + b"z",  # get a key that is not there
-            HELLO + b"\4" + (1).to_bytes(8, sys.byteorder) + b"k" + bytes(8),  # add to no number
+            HELLO + b"\4" + (2).to_bytes(8, sys.byteorder) + b"/k" + bytes(8),  # add to no number
             HELLO + b"\1" + (2**63).to_bytes(8, sys.byteorder) + b"x",  # and that is all of it
         ):
             with socket.create_connection(("127.0.0.1", port)) as other:
