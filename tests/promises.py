@@ -872,6 +872,15 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "other users of the machine: to read large messages on their way": (
                 "tests/faults/test_payloads.py::test_segments_vanish_when_the_receiver_of_a_thousand_of_them_is_killed",
             ),
+            "other users of the machine: to read or set what ranks of a script tell each other": (
+                "tests/faults/test_stores_of_scripts.py::test_another_user_reads_and_sets_no_key",
+                "tests/faults/test_stores_of_scripts.py::test_ranks_of_a_script_meet_where_another_user_is_not_let_in",
+            ),
+            "other users of the machine: to have a job of Slurm write to where links": (
+                "tests/pure/test_slurm_marks.py::test_a_script_follows_no_link_that_was_put_into_its_folder",
+                "tests/pure/test_slurm_marks.py::test_a_script_makes_nothing_in_a_folder_to_which_a_link_leads",
+                "tests/pure/test_slurm_marks.py::test_a_script_makes_nothing_in_a_folder_of_another_user",
+            ),
             "other users of the machine: to read or guess the secret": (
                 "tests/faults/test_trust.py::test_a_secret_that_others_can_read_or_write_is_refused",
                 "tests/faults/test_trust.py::test_a_secret_that_is_too_short_is_refused_with_the_way_to_a_good_one",
@@ -905,6 +914,11 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "a peer that is let in, and broken: to crash a process with bytes that are no message": (
                 "tests/fuzz/test_parsers.py::test_no_bytes_do_what_none_may_do",
                 "tests/fuzz/test_live.py::test_no_bytes_of_a_peer_that_is_in_end_a_process_or_keep_it_from_others",
+            ),
+            "a peer that is let in, and broken: to fill the log with records": (
+                "tests/pure/test_counted_warnings.py::test_records_with_other_fields_fill_no_log",
+                "tests/pure/test_counted_warnings.py::test_what_a_peer_has_sent_is_short_and_no_order_to_a_terminal",
+                "tests/pure/test_counted_warnings.py::test_every_loop_that_takes_what_peers_send_counts_its_errors",
             ),
             "who can reach a port of the debugger: to run code in a process": (
                 "tests/faults/test_debugger_faults.py::test_a_port_is_open_only_where_asked_for_and_takes_no_user_without_the_token",
@@ -996,7 +1010,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/browser/test_pages_at_ports.py::test_a_page_says_the_token_of_the_debugger_too_late",
             ),
             "the store of a script of `monarch run`: to set a key": (
-                "tests/faults/test_torch_stores.py::test_what_a_page_says_to_the_store_of_a_script_sets_no_key",
+                "tests/faults/test_stores_of_scripts.py::test_what_is_no_query_ends_its_connection_and_no_other",
             ),
             "the port of a host: to say in its body": (
                 "tests/browser/test_pages_at_ports.py::test_a_page_gets_nothing_through_the_gateway_of_a_host",

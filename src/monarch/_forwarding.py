@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import socket
 import struct
 from collections.abc import Sequence
@@ -47,7 +48,7 @@ logger = logging.getLogger("monarch.job")
 async def relay(there: ProcMesh, port: int, here: ProcMesh) -> list[int]:
     """Listen on procs, each at any port of its loopback interface, for a port of one proc.
 
-    Until these procs end.
+    Until these procs end. They let in this user alone.
 
     Args:
         there: The one proc.
@@ -59,7 +60,7 @@ async def relay(there: ProcMesh, port: int, here: ProcMesh) -> list[int]:
     """
     dialer: Any = there.spawn("forward_to", Dialer, [port])
     addresses = [("127.0.0.1", 0)] * len(here)
-    listeners: Any = here.spawn("forward_from", Listener, addresses, dialer)
+    listeners: Any = here.spawn("forward_from", Listener, addresses, dialer, ours=True)
     await listeners.listen.call()
     ports: list[int] = (await listeners.port.call()).values()
     return ports
@@ -71,9 +72,10 @@ class Listener(Actor):
     Args:
         addresses: Where, of each rank.
         dialers: The other sides, point by point, or one for all.
+        ours: Whether no other user is let in.
     """
 
-    def __init__(self, addresses: Sequence[Address], dialers: Any) -> None:
+    def __init__(self, addresses: Sequence[Address], dialers: Any, ours: bool = False) -> None:
         point = current_rank()
         self._address = addresses[point.rank]
         # ranks of one host, which serve in turn
@@ -81,6 +83,7 @@ class Listener(Actor):
         self._dialer = dialers.slice(**point) if len(dialers) > 1 else dialers
         self._server: asyncio.Server | None = None
         self._tasks: dict[asyncio.Task[None], Who] = {}
+        self._ours = ours
         self._refused = Refusals()
 
     @endpoint
@@ -111,6 +114,8 @@ class Listener(Actor):
         assert task is not None
         try:
             who = who_at(writer.get_extra_info("socket"))
+            if self._ours and who != os.geteuid():
+                return
             if not has_room(who, [*self._tasks.values()], _MOST_CONNECTIONS):
                 return
             self._tasks[task] = who

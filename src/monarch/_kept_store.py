@@ -29,7 +29,7 @@ from ._core.plane import (
 from ._namedtuple import NamedTuple
 from .errors import SupervisionError
 
-_kept: WeakValueDictionary[int, _Keys] = WeakValueDictionary()
+_kept: WeakValueDictionary[int, Keys] = WeakValueDictionary()
 
 
 class AskStore(NamedTuple):
@@ -71,8 +71,8 @@ class KeptStore(NamedTuple):
 _METHODS = ("set", "get", "add", "check", "compare_set", "delete_key", "num_keys")
 
 
-class _Keys:
-    """The keys of a store, for the thread that reads all messages; methods are as torch's stores'."""
+class Keys:
+    """The keys of a store; methods are as those of torch's stores, and wait for nothing."""
 
     def __init__(self) -> None:
         self._values: dict[str, bytes] = {}
@@ -111,7 +111,7 @@ def _bytes(value: Any) -> bytes:
 
 def keep() -> tuple[KeptStore, object]:
     """Make a store, which is there as long as the second result is."""
-    store = _Keys()
+    store = Keys()
     kept = KeptStore(current_hub().address, random_uid())
     _kept[kept.number] = store
     return kept, store

@@ -54,6 +54,9 @@ def whole(name: str) -> Any:
     return None if getattr(getattr(module, "__spec__", None), "_initializing", False) else module
 
 
+_LONGEST = 300  # characters of what a peer has sent, in a line of a log
+
+
 class _Logger:
     def __init__(self, name: str) -> None:
         self._name = name
@@ -70,6 +73,34 @@ def lazy_logger(name: str) -> logging.Logger:
     `logging`, and `traceback` with it, cost 4 ms to import.
     """
     return cast("logging.Logger", _Logger(name))
+
+
+class _CountedLogger(_Logger):
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._counts: dict[object, int] = {}
+
+    def __getattr__(self, method: str) -> Callable[..., None]:
+        def tell(text: str, *args: object) -> None:
+            kind = method, text, sys.exc_info()[0]
+            count = self._counts[kind] = self._counts.get(kind, 0) + 1
+            if count & (count - 1):
+                return
+            many = f" ({count} such so far)" if count > 1 else ""
+            named = import_module("._words", __package__).named
+            shown = (named(str(each))[:_LONGEST] for each in args)
+            super(_CountedLogger, self).__getattr__(method)(text + many, *shown, stacklevel=2)
+
+        return tell
+
+
+def counted_logger(name: str) -> logging.Logger:
+    """A logger for what a peer may cause with each message that it sends.
+
+    It tells of the first of a kind, and whenever there have been twice as many. What it is given to
+    put into a text is shown in one line, and not more than 300 characters of it.
+    """
+    return cast("logging.Logger", _CountedLogger(name))
 
 
 def note(area: str, text: str, *args: object) -> None:

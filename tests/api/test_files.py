@@ -73,7 +73,7 @@ REASONS = {
         "admin/runs.py", "telemetry/run_file.py", "tools/report.py",
     ],
     "it makes a new file (`O_EXCL`) or opens the null device": [
-        "_core/processes/agent_main.py", "_core/processes/spawner.py", "spmd/startup/sitecustomize.py", "tools/logs.py",
+        "_core/processes/agent_main.py", "_core/processes/spawner.py", "tools/logs.py",
     ],
 }  # fmt: skip
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import socket
-import struct
 import textwrap
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +16,6 @@ from helpers.listening import is_store, listening
 from helpers.netns import why_not
 from helpers.remote import run
 from helpers.strangers import needs_another_user, stranger
-from helpers.waiting import wait_until
 from helpers.workers import attached_cluster, free_ports
 
 pytest.importorskip("torch", reason="ranks meet at a store of torch")
@@ -126,8 +124,8 @@ class Ranks(Actor):
 @pytest.mark.processes("ranks of torch, in processes")
 def test_ranks_meet_by_init_process_group_and_open_no_store(hosts: HostMesh) -> None:
     procs = hosts.spawn_procs({"gpus": 1})
-    for number in range(2):
-        setup_torch_elastic_env(procs)
+    for number, address in enumerate([None, LOOPBACK]):
+        setup_torch_elastic_env(procs, address, free_ports(1)[0] if address else None)
         found = procs.spawn(f"ranks{number}", Ranks).meet.call(*free_ports(1)).get()
         assert found.values() == [[(2.0, [])] * 2 + [True], [(2.0, [])] * 2 + [False]]
     procs.stop().get()
@@ -178,29 +176,6 @@ def test_what_is_looked_for_would_be_found() -> None:
         assert ("127.0.0.1", port) in listening() and not is_store("127.0.0.1", port)
     store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     assert ("::", store.port) in listening() and is_store("127.0.0.1", store.port)
-
-
-def sets(key: bytes) -> bytes:
-    """Return the bytes by which a client sets a key."""
-    said = struct.pack("=BIB", 0, 0x3C85F7CE, 1)
-    return said + b"".join(struct.pack("=Q", len(each)) + each for each in (key, b"any"))
-
-
-@pytest.mark.parametrize("libuv", [True, False])
-def test_what_a_page_says_to_the_store_of_a_script_sets_no_key(libuv: bool) -> None:
-    store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False, use_libuv=libuv)
-    body = sets(b"owned")
-    page = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-    for begun in (page, b"\n" + page, b"\x16\x03\x01" + body):
-        with socket.create_connection(("127.0.0.1", store.port)) as browser:
-            browser.sendall(begun)
-            browser.shutdown(socket.SHUT_WR)
-            with suppress(ConnectionResetError):
-                assert not browser.recv(1)
-    assert store.num_keys() == 0
-    with socket.create_connection(("127.0.0.1", store.port)) as client:
-        client.sendall(body)
-        wait_until(lambda: store.num_keys() == 1, what="the key of a client")
 
 
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))

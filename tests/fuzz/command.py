@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
                 run_clever(target, given.seed + rounds, max(1, _CLEVER // target.weight))
             rounds += 1
     except FuzzFailure as failure:
-        print(f"FAILURE\n{failure}")
+        print(f"FAILURE\n{failure}", flush=True)
         return 1
     finally:
         doors.close()

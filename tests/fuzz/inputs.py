@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import hypothesis
@@ -25,6 +26,7 @@ _INTERESTING = (
     b'"',
     b"\n",
 )
+_before: deque[bytes] = deque(maxlen=5)  # a process may end some time after what it was told
 
 
 class FuzzFailure(AssertionError):
@@ -60,10 +62,14 @@ def once(target: Target, data: bytes) -> None:
     try:
         target.check(data)
     except Exception as error:
+        again = f'python -m tests.fuzz --target "{target.name}" --again'
+        before = "".join(f"\n  {each.hex()}" for each in _before)
         raise FuzzFailure(
-            f'{type(error).__name__}: {error}\nagain: python -m tests.fuzz --target "{target.name}"'
-            f" --again {data.hex()}"
+            f"{type(error).__name__}: {error}\nagain: {again} {data.hex()}\n"
+            f"the inputs before that, of any target, the last one last:{before}"
         ) from error
+    finally:
+        _before.append(data)
 
 
 def _inputs(samples: Sequence[bytes]) -> st.SearchStrategy[bytes]:

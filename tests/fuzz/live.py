@@ -2,14 +2,20 @@
 agent of this machine, and the gateway of another host. Whatever the peer says, each of them lives,
 takes no memory to speak of, and answers others. An actor to which it speaks may fail, as one whose
 endpoint raises.
+
+A pickle is a program, and five bytes of one may claim 64 GiB (`LONG_BINPUT`), for which the kernel
+would kill a process, this one or another. So these may have as much as is allowed here, and no
+more: Python raises `MemoryError` then, after which they go on.
 """
 
 from __future__ import annotations
 
 import itertools
+import resource
 import socket
 from contextlib import ExitStack, suppress
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from helpers.floods import memory
@@ -96,7 +102,7 @@ class Live:
         assert actor.echo.call_one(1).get() == 1
         address = procs._procs.address(0)
         places = [address, address.agent]
-        return actor, places, [_pid_at(place) for place in places]
+        return actor, places, _bounded([_pid_at(place) for place in places])
 
     @cached_property
     def _there(self) -> tuple[Any, str, ProcAddress, list[int]]:
@@ -108,7 +114,7 @@ class Live:
         actor: Any = procs.spawn("echo", Echo)
         assert actor.echo.call_one(1).get() == 1
         pids = [started.agent(0), *started.procs(0)]
-        return actor, started.addresses[0], procs._procs.address(0), pids
+        return actor, started.addresses[0], procs._procs.address(0), _bounded(pids)
 
     @cached_property
     def _net(self) -> Net:
@@ -162,10 +168,31 @@ def _pid_at(place: ProcAddress) -> int:
         return unix.credentials(sock)[0]
 
 
-def _all_is_well(actor: Any, pids: list[int]) -> None:
-    assert actor.echo.call_one("a value").get() == "a value"
+def _bounded(pids: list[int]) -> list[int]:
     for pid in pids:
-        assert memory("VmRSS", pid) < _MOST_MEMORY  # and it lives
+        resource.prlimit(pid, resource.RLIMIT_DATA, (_MOST_MEMORY, _MOST_MEMORY))
+    return pids
+
+
+def _all_is_well(actor: Any, pids: list[int]) -> None:
+    try:
+        assert actor.echo.call_one("a value").get() == "a value"
+        for pid in pids:
+            assert memory("VmRSS", pid) < _MOST_MEMORY  # and it lives
+    except Exception as error:
+        raise AssertionError(
+            "\n".join([repr(error), str(error), *map(_described, pids)])
+        ) from error
+
+
+def _described(pid: int) -> str:
+    """Say what has become of a process; how it ended is in what those are told that call it."""
+    try:
+        name, state = Path(f"/proc/{pid}/status").read_text().split("\n")[0:3:2]
+        most = memory("VmHWM", pid) >> 20
+    except (OSError, AssertionError) as error:
+        return f"process {pid} is no more: {error}"
+    return f"process {pid}, {name}, {state}, has had up to {most} MiB"
 
 
 live = Live()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -61,6 +63,8 @@ from monarch._core.wire.link_records import (
     read_join,
 )
 from monarch._core.wire.link_table import Cut, Deliver, LinkTable
+from monarch.spmd.torch_store import GREETING as store_greeting
+from monarch.spmd.torch_store import NO_CLIENT, Client, TorchStore
 from monarch.stacks import ProcStacks, Stacks
 from monarch.stacks.traces import parse_faulthandler, parse_py_spy
 
@@ -378,6 +382,46 @@ def check_control(data: bytes) -> None:
         raise AssertionError(f"{name!r} with {len(fields)} fields was not answered with an error")
 
 
+# the store of scripts
+
+
+def _query(number: int, *fields: bytes | int) -> bytes:
+    sizes = [each if isinstance(each, int) else len(each) for each in fields]
+    said = [size.to_bytes(8, sys.byteorder) for size in sizes]
+    texts = [b"" if isinstance(each, int) else each for each in fields]
+    return bytes([number]) + b"".join(map(bytes.__add__, said, texts))
+
+
+_QUERIES = [
+    _query(1, b"k", b"9" * 19),
+    _query(2, b"k", b"", b"v"),
+    _query(4, b"k", 7),
+    _query(6, 1, b"k"),
+    _query(14, b"q", b"v"),
+    _query(15, b"q"),
+]
+_SCRIPTS = [store_greeting + b"".join(_QUERIES[at:]) for at in range(len(_QUERIES))]
+
+
+def check_store(data: bytes) -> None:
+    """What a client says ends that connection, or is answered."""
+    asyncio.run(_say_to_store(data))
+
+
+async def _say_to_store(data: bytes) -> None:
+    reader, said = asyncio.StreamReader(), bytearray()
+    reader.feed_data(data)
+    reader.feed_eof()
+
+    async def drain() -> None: ...
+
+    writer: Any = SimpleNamespace(write=said.extend, drain=drain)
+    with suppress(*NO_CLIENT):
+        await Client(TorchStore(), reader, writer).run()
+    assert not said or data.startswith(store_greeting)
+    assert len(said) <= 64 * len(data) ** 2  # as an answer is no longer than what was set
+
+
 # stacks
 
 _DUMP = b"""Thread 0x00007f6d (most recent call first):
@@ -420,5 +464,6 @@ TARGETS = [
     Target("TLS", doors.check_tls, [_client_hello(), _OPEN_PROOF], 20),
     Target("proof within TLS", doors.check_proof, [_OPEN_PROOF, bytes(1 + len(_OPEN_PROOF))], 60),
     Target("stacks", check_stacks, [_DUMP, _PY_SPY, b"[]", b"[{}]"]),
+    Target("a store", check_store, _SCRIPTS, 10),
     Target("first frame", doors.check_node, [*_GREETINGS, _GOODBYE, *_FRAMES[:1]], 20),
 ]

@@ -156,7 +156,7 @@ def test_a_training_has_the_same_result_under_both(home: Home) -> None:
 
 
 @needs_torch
-def test_rank_0_serves_the_store_which_outlives_its_script_and_shows_it_nothing(home: Home) -> None:
+def test_the_store_outlives_the_script_of_rank_0_and_shows_it_nothing(home: Home) -> None:
     launch(
         home,
         "monarch.tools run",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from monarch._kept_store import _Keys
+from monarch._kept_store import Keys
 
 dist: Any = pytest.importorskip("torch.distributed")
 
@@ -27,7 +27,7 @@ def test_a_kept_store_does_what_the_store_of_torch_does() -> None:
     seed = random.randrange(2**32)
     print("seed", seed)
     chance = random.Random(seed)
-    theirs, ours = dist.HashStore(), _Keys()
+    theirs, ours = dist.HashStore(), Keys()
     theirs.set_timeout(timedelta(milliseconds=1))
     for _ in range(600):
         key = chance.choice(KEYS)

@@ -16,6 +16,9 @@ from monarch._words import TameStream, bare, named, tame
 from monarch.actor.attach_progress import progress_line
 from monarch.job import waiting
 from monarch.programs import Program
+from monarch.spmd.launcher import Outcome, explain
+from monarch.spmd.options import Options
+from monarch.spmd.rank import Exit
 from monarch.stacks.report import Stacks
 from monarch.tools import cli, programs
 
@@ -54,6 +57,13 @@ def test_a_stream_writes_what_its_encoding_has_not_as_python_does() -> None:
     assert raw.getvalue() == b"\\xe9\\udc80\x1b[1mbold\x1b[0m\n"
     assert bare(stream) is stream.bare and bare(sys.stdout) is sys.stdout
     assert stream.encoding == "ascii"
+
+
+def test_the_error_of_a_script_orders_no_terminal_in_the_report_of_a_run() -> None:
+    error = f"Traceback (most recent call last):\nValueError: \x1b[31mred\x1b[0m{ORDERS}"
+    said = explain(Outcome((Exit(0, 0, f"host{ORDERS}", 1, 1, 0.0, error),)), Options("train.py"))
+    assert "ValueError: \x1b[31mred\x1b[0m" in said
+    assert not OBEYED.search(said.replace("\x1b[31m", "").replace("\x1b[0m", ""))
 
 
 def test_a_table_of_programs_shows_their_names_in_its_cells(

@@ -138,7 +138,7 @@ class Script(NamedTuple):
 
         Without a client it ends with the last worker, and with it the allocation.
         """
-        quote = shlex.quote
+        quote, folder = shlex.quote, shlex.quote(self.folder)
         lines = ["#!/bin/bash"]
         for index, group in enumerate(self.groups):
             lines += (
@@ -153,8 +153,8 @@ class Script(NamedTuple):
             ]
         lines += [
             *self.setup,
-            f"[ -d {quote(self.folder)} ] || exit 1  # the job was ended meanwhile",
-            f"export {SECRET_FILE}={quote(self.folder)}/secret",
+            f"[ -d {folder} ] || exit 1  # the job was ended meanwhile",
+            f"export {SECRET_FILE}={folder}/secret",
             f"export {IDLE_LIMIT}={self.idle_limit:f}s",
             f"export {ATTEMPT}=${{SLURM_RESTART_COUNT:-0}}",
             f"export {WARNS}=1",
@@ -167,11 +167,12 @@ class Script(NamedTuple):
                 where = f"--het-group={index}" if len(self.groups) > 1 else f"--relative={first}"
                 lines += [f"{self._srun(mesh, size, where)} &", "workers+=($!)"]
                 first += size
-        warned = f"{quote(self.folder)}/{WARNED}.${ATTEMPT}"
         # a job that is being ended by its program passes on no warning; network file systems read
         # folders anew
         lines += [
-            f"warned() {{ ls {quote(self.folder)} | grep -qx {KILLED} || touch {warned}; }}",
+            # a new file in a folder of this user's; another user may have put links there
+            f"mark() {{ [ -O {folder} ] && [ ! -L {folder} ] && (set -C; echo $2 > {folder}/$1); }}",
+            f"warned() {{ ls {folder} | grep -qx {KILLED} || mark {WARNED}.${ATTEMPT}; }}",
             "trap warned TERM",
         ]
         if self.client:
@@ -183,7 +184,7 @@ class Script(NamedTuple):
                 f"unset {WARNS}",
                 f"{self.client} &",
                 "client=$!",
-                f"(until [ -e {warned} ]; do sleep 1; done; kill -TERM $client) &",
+                f"(until [ -e {folder}/{WARNED}.${ATTEMPT} ]; do sleep 1; done; kill -TERM $client) &",
                 "warner=$!",
                 *_wait("$client"),
                 "kill $warner 2>/dev/null",
@@ -192,7 +193,7 @@ class Script(NamedTuple):
             ]
         else:
             lines += ['for worker in "${workers[@]}"; do', *_wait("$worker"), "done"]
-        lines += [f"echo $status > {quote(self.folder)}/ended.${ATTEMPT}", "exit $status"]
+        lines += [f"mark ended.${ATTEMPT} $status", "exit $status"]
         return "\n".join(lines) + "\n"
 
     def _srun(self, mesh: str, size: int, where: str) -> str:

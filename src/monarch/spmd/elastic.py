@@ -114,7 +114,7 @@ def setup_torch_elastic_env(
     """Set the variables of torch elastic in every proc.
 
     ``torch.distributed.init_process_group()`` then needs no arguments. Ranks meet over the
-    connections that the program has; no port is opened for it, unless `master_addr` is given.
+    connections that the program has; no port is opened for it, also where `master_addr` is given.
 
     They are ``MASTER_ADDR``, ``MASTER_PORT``, ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``,
     ``LOCAL_WORLD_SIZE``, ``GROUP_RANK``, ``GROUP_WORLD_SIZE``, ``ROLE_RANK``, ``ROLE_WORLD_SIZE``
@@ -168,15 +168,14 @@ async def setup_torch_elastic_env_async(
             f" {master_port!r}"
         )
     ranks: Any = procs.spawn("_SPMDActor", SPMDActor)
-    store: KeptStore | None = None
+    first = ranks.slice(**dict.fromkeys(procs.extent.labels, 0))
     try:
         if master_addr is None:
-            first = ranks.slice(**dict.fromkeys(procs.extent.labels, 0))
             hosts = list(dict.fromkeys(address.host for address in procs._addresses()))
             master_addr, master_port = await first.get_host_port.call_one(
                 use_ipaddr, hosts if len(hosts) > 1 else None
             )
-            store = await first.keep_store.call_one()
+        store = await first.keep_store.call_one()
         await ranks.setup_env.call(master_addr, master_port, store)
     finally:
         await ranks.stop("the environment is set")

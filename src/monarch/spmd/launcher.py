@@ -24,6 +24,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from .._forwarding import relay
+from .._words import tame
 from ..actor import (
     Actor,
     ActorError,
@@ -40,7 +41,6 @@ from .options import ENDING, Options
 from .rank import Attempt, Exit, HostProbe, RankProcess
 
 _LOOK = 1.0  # seconds between two looks, at least
-_STORE_TIMEOUT = 300.0  # seconds; the default of torch.distributed
 _LINKS = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
@@ -165,10 +165,10 @@ class Launcher(Actor):
         try:
             ranks: Any = procs.spawn("rank", RankProcess, self._options, self._folder)
             first = ranks.slice(**dict.fromkeys(procs.extent.labels, 0))
-            store = await first.open_store.call_one(procs._procs.hosts, _STORE_TIMEOUT)
+            store = await first.open_store.call_one(procs._procs.hosts)
             attempt = Attempt(number, self._files, *store)
-            if len(hosts) > 1 and attempt.has_store and self._options.master_addr is None:
-                attempt = attempt._replace(ways=await _ways(procs, attempt.port))
+            if attempt.has_store and attempt.address != "localhost":
+                attempt = attempt._replace(ways=await _ways(procs, attempt.port, len(hosts)))
             self._ranks, self._procs = ranks, procs
             watch = (
                 asyncio.ensure_future(self._watch(ranks)) if self._options.hang_timeout else None
@@ -242,8 +242,10 @@ class Launcher(Actor):
         return found.values()[0]
 
 
-async def _ways(procs: ProcMesh, port: int) -> tuple[int, ...]:
+async def _ways(procs: ProcMesh, port: int, hosts: int) -> tuple[int, ...]:
     """Have a port of each other host lead to one of the first; return those of all."""
+    if hosts == 1:
+        return (port,)
     by_host, _ = procs.extent.labels
     others = procs.slice(local=0, **{by_host: slice(1, None)})
     first = procs.slice(local=0, **{by_host: 0})
@@ -320,7 +322,7 @@ def explain(outcome: Outcome, options: Options) -> str:
     lines.append(_row(first))
     if first.error.strip():
         lines += [f"  {line}" for line in traceback_of(first.error).splitlines()]
-    return "\n".join(lines)
+    return tame("\n".join(lines), True)  # the error is in the words of the script
 
 
 def traceback_of(text: str) -> str:

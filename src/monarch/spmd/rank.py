@@ -15,7 +15,6 @@ import glob
 import io
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -25,9 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from functools import partial
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,12 +36,11 @@ from ..actor import Actor, Point, concurrent_endpoint, context, endpoint
 from ..stacks import capture
 from .elastic import own_name, variables
 from .options import STDERR, STDOUT, Options
+from .torch_store import TorchStore
 
 _STARTUP = Path(__file__).parent / "startup"
 _TAIL = 64 * 1024  # bytes of stderr that are kept for a report
 _NOT_STARTED = 127  # the exit status of shells for a command that can't be started
-# seconds that other ranks wait for a store of rank 0's script, before its proc serves one
-_PATIENCE = 2.0
 # seconds in which what the script has left in its pipes is read, if another process holds them open
 _REST = 1.0
 _LOCALHOST = "localhost"
@@ -83,8 +79,8 @@ class Attempt(NamedTuple):
         address: Host of the store.
         port: TCP port of the store.
         has_store: Whether that is open already, so that rank 0 need not.
-        ways: Where there are several hosts, and the store is not open to the network: a port of
-            each, on its loopback interface, that leads to the store.
+        ways: Where `address` is not that of the loopback interface: a port of each host, on that
+            interface, that leads to the store.
     """
 
     number: int
@@ -93,20 +89,6 @@ class Attempt(NamedTuple):
     port: int
     has_store: bool
     ways: tuple[int, ...] = ()
-
-
-class _Offer(NamedTuple):
-    """The listening socket for a script that serves the store; see `startup/sitecustomize.py`.
-
-    Attributes:
-        text: For its environment.
-        listener: The socket that listens.
-        socket: On which it says so.
-    """
-
-    text: str
-    listener: socket.socket
-    socket: socket.socket
 
 
 class HostProbe(Actor):
@@ -138,65 +120,32 @@ class RankProcess(Actor):
         self._folder = folder if os.path.isdir(folder) else None
         self._process: subprocess.Popen[bytes] | None = None
         self._ending = False
-        self._store: Any = None
-        self._offer: _Offer | None = None
+        self._store = TorchStore()
         self._streams: _Streams | None = None
         self._ended = 0.0
 
     @endpoint
-    async def open_store(self, hosts: Sequence[str], timeout: float) -> tuple[str, int, bool]:
-        """Open the store at which ranks find each other.
-
-        Returns at once; ranks can connect from then on.
+    async def open_store(self, hosts: Sequence[str]) -> tuple[str, int, bool]:
+        """Open the store at which ranks find each other, on the loopback interface.
 
         Args:
             hosts: The addresses of all hosts on which ranks run.
-            timeout: Seconds that ranks wait for each other's keys.
 
         Returns:
-            Its host and port; whether it is a store, or just a free port, as torch is not
-            installed.
+            What ranks are told of it, host and port; whether it is a store, or just a free port, as
+            torch is not installed.
         """
         address = self._options.master_addr or (
             _LOCALHOST if len(hosts) == 1 else own_name(hosts=hosts)
         )
-        interface = "127.0.0.1" if self._options.master_addr in (None, _LOCALHOST) else ""
-        listener = socket.create_server((interface, self._options.master_port), backlog=4096)
+        listener = socket.create_server(("127.0.0.1", self._options.master_port))
         port: int = listener.getsockname()[1]
         has_store = find_spec("torch") is not None
         if has_store:
-            ours: socket.socket | None = None
-            if not self._options.no_python:
-                ours, theirs = socket.socketpair()
-                self._offer = _Offer(
-                    f"{port}:{timeout}:{listener.fileno()}:{theirs.fileno()}", listener, theirs
-                )
-            threading.Thread(
-                target=self._serve_store, args=(listener, ours, port, timeout), daemon=True
-            ).start()
+            await self._store.serve(listener)
         else:
             listener.close()
         return address, port, has_store
-
-    def _serve_store(
-        self, listener: socket.socket, script: socket.socket | None, port: int, timeout: float
-    ) -> None:
-        """Ranks connect to a socket that listens already.
-
-        Importing torch takes longer than all else of their start, so rank 0's script serves the
-        store, which imports it anyhow; this proc does if there is no such script, or not in time.
-        """
-        if script is not None:
-            _let_serve(script, listener)
-        distributed: Any = import_module("torch.distributed")
-        self._store = distributed.TCPStore(
-            "localhost",
-            port,
-            is_master=True,
-            timeout=timedelta(seconds=timeout),
-            wait_for_workers=False,
-            master_listen_fd=listener.detach(),
-        )
 
     @concurrent_endpoint
     async def run(self, attempt: Attempt) -> Exit:
@@ -230,9 +179,6 @@ class RankProcess(Actor):
         self, environment: dict[str, str], local: int, attempt: Attempt
     ) -> tuple[_Streams, subprocess.Popen[bytes]]:
         streams = self._streams = _Streams(self._options, local, attempt)
-        offer = self._offer
-        if offer is not None:
-            environment["MONARCH_STORE"] = offer.text
         try:
             self._process = subprocess.Popen(
                 self._command(),
@@ -241,12 +187,9 @@ class RankProcess(Actor):
                 stderr=streams.stderr.target,
                 env=environment,
                 cwd=self._folder,
-                pass_fds=[] if offer is None else [offer.listener.fileno(), offer.socket.fileno()],
             )
         finally:
             streams.started()
-            if offer is not None:
-                offer.socket.close()  # now its end is that of the script
         capture.program = self._process.pid
         return streams, self._process
 
@@ -420,27 +363,6 @@ class _Streams:
     def finish(self) -> None:
         self.stdout.finish()
         self.stderr.finish()
-
-
-def _let_serve(script: socket.socket, listener: socket.socket) -> None:
-    """Let the script serve the store if it wants to; return when others need one and it does not.
-
-    What ends the wait: the script asks, or ends; `_PATIENCE` from the first connection on; the end
-    of the server, which comes before that of this process only if it fails.
-    """
-    poll = select.poll()
-    poll.register(listener, select.POLLIN)
-    poll.register(script, select.POLLIN)
-    poll.poll()
-    script.settimeout(_PATIENCE)
-    with suppress(OSError):
-        if script.recv(1):
-            script.settimeout(None)
-            script.sendall(b"!")
-            script.recv(1)
-    poll.unregister(script)
-    script.close()  # who asks now is too late
-    poll.poll()
 
 
 def _write(fd: int, data: bytes) -> None:

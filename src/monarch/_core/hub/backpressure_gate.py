@@ -72,7 +72,7 @@ class BackpressureGates(dict[tuple[ProcAddress, int], BackpressureGate]):
 
     @staticmethod
     def _end(room: Any) -> None:
-        if room is not None:
+        if isinstance(room, BackpressureGate):  # a peer names requests by their numbers
             room.resolve(None)
 
     def _forget(self, key: tuple[ProcAddress, int], number: int) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
 
-from ..._lazy import lazy_logger
+from ..._lazy import counted_logger
 from ...errors import BackpressureError
 from ..calls.remote_error import dump_error
 from ..extension import control
@@ -25,7 +25,7 @@ from .contracts import Origin
 from .control_records import HostDescription, name_on_wire
 from .message_hub import MessageHub
 
-logger = lazy_logger("monarch.runtime")
+logger = counted_logger("monarch.runtime")
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -145,7 +145,7 @@ class ControlService:
             try:
                 record = kind(*pickling.loads(frame.payload, frame.buffers)[0])
             except Exception as error:  # the sender's, as well
-                logger.warning("a control record %s can't be read: %r", request.name, error)
+                logger.warning("a control record %s can't be read: %s", request.name, repr(error))
                 return request.fail(error)
             handler(self, request, record)
         except Exception as error:

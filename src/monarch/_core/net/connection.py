@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ..._descriptors import none_left
-from ..._lazy import lazy_logger
+from ..._lazy import counted_logger
 from ..wire.frame import (
     CREDIT,
     FLAGS_AT,
@@ -42,7 +42,7 @@ SEGMENT_CREDIT = 4 * 1024 * 1024
 # of answers: each telling wakes the one who answered, who had nothing to read
 _ANSWER_CREDIT = 32 * 1024 * 1024
 
-logger = lazy_logger("monarch.net")
+logger = counted_logger("monarch.net")
 
 FrameHandler = Callable[["Connection", Frame], None]
 CloseHandler = Callable[["Connection", str], None]

@@ -29,7 +29,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Protocol
 
-from ..._lazy import lazy_logger
+from ..._lazy import counted_logger
 from ..wire.frame import Bytes
 from .poller import READ, WRITE, Poller
 from .scratch import scratch
@@ -41,7 +41,7 @@ _TURN = 1024 * 1024  # bytes after which others have their turn
 _MOST_CHUNKS = 64  # per sendmsg
 _ACKNOWLEDGED_CHECK = 0.001  # seconds; the kernel does not tell when it has sent everything
 
-logger = lazy_logger("monarch.net")
+logger = counted_logger("monarch.net")
 
 
 class StreamEvents(Protocol):

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Protocol
 
 from ... import config
-from ..._lazy import lazy_logger, note
+from ..._lazy import counted_logger, note
 from ...errors import AddressError
 from ..wire.channel import Channel, parse_channel
 from ..wire.frame import AROUND, Frame
@@ -33,7 +33,7 @@ from .trust import Trust
 
 _SHORTEST = 0.2  # seconds; with less, a busy process is taken for a dead one
 
-logger = lazy_logger("monarch.net")
+logger = counted_logger("monarch.net")
 
 
 class LinkHandler(Protocol):

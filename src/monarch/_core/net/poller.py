@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from ..._lazy import lazy_logger
+from ..._lazy import counted_logger
 
 READ = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP
 WRITE = select.EPOLLOUT
@@ -26,7 +26,7 @@ _MOMENT = 0.00005  # seconds; the kernel makes that some 0.0001
 _LONGEST = 3600.0  # seconds; epoll takes 24 days, a timer may be further away than that
 
 Handler = Callable[[int], None]
-logger = lazy_logger("monarch.net")
+logger = counted_logger("monarch.net")
 
 
 class Timer:
