@@ -109,7 +109,6 @@ LAYERS = {
     "monarch.random": 7,  # uses `builtins`
     "monarch.control": 5,
     "monarch.admin": 5.8,  # reads telemetry, logs, stacks and why
-    "monarch.demo": 5.9,  # stands in for the processes that `admin` asks
     "monarch.job": 6,
     "monarch.jupyter": 6.5,  # asks the program that a notebook is
     "monarch.dashboard": 5.7,  # files, which `admin` serves
@@ -123,7 +122,7 @@ LAYERS = {
     "monarch": 9,
 }
 
-MAY_IMPORT_CORE = {4.2, 4.5, 5, 5.2, 5.3, 5.5, 5.9, 9}
+MAY_IMPORT_CORE = {4.2, 4.5, 5, 5.2, 5.3, 5.5, 9}
 PURE = (
     "monarch._core.shape",
     "monarch._core.supervision",
