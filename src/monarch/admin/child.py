@@ -35,6 +35,7 @@ from functools import cache
 from typing import IO, Any, TypeVar, cast
 
 from .. import config
+from .._child_watch import PR_SET_PDEATHSIG
 from .processes import CODE, PROGRAM_ENDED
 from .routes import JSON, ApiCall, Handler, Page, as_json
 
@@ -58,7 +59,6 @@ do.
 """
 
 _LOOK_AGAIN = 0.05  # seconds
-_PR_SET_PDEATHSIG = 1
 # duckdb imports them wherever they are installed, which takes tens of megabytes; nothing here is
 # given to them
 _UNUSED: dict[str, Any] = dict.fromkeys(("pandas", "pyarrow"))
@@ -114,7 +114,7 @@ def die_with(parent: int) -> None:
     That works while a thread holds the interpreter and nothing can notice that standard input
     has ended.
     """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit(PROGRAM_ENDED)
 

@@ -24,7 +24,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from ... import _seeds, config
-from ..._child_watch import ChildWatch, changes
+from ..._child_watch import PR_SET_PDEATHSIG, ChildWatch, changes
 from ..._descriptors import allow_many
 from ..._guards import main_guard
 from ..._guards.main_guard import SPEC_VARIABLE
@@ -39,7 +39,6 @@ from .fork_exit import disarm_finalizers, libc
 from .leftovers import signal_group
 from .specs import PROC_MODULE, ProcSpec, needs_exec, write_spec
 
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 # seconds after the end of the client that the agent has to end; it has bounds of its own
 _AGENT_BOUND = 8
@@ -376,13 +375,6 @@ def _adopt_orphans() -> None:
     libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def hear_of_parents_end(number: signal.Signals) -> None:
-    """Have the kernel send this process a signal when its parent ends, or the thread of it that has
-    started this process.
-    """
-    libc().prctl(_PR_SET_PDEATHSIG, number)
-
-
 def _end_agent(agent: int) -> None:
     """The agent has not ended with its client: it is stopped, or stuck."""
     if os.getppid() == agent:
@@ -390,8 +382,10 @@ def _end_agent(agent: int) -> None:
 
 
 def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Have the kernel send this process a signal when its parent ends, or has ended already."""
-    hear_of_parents_end(number)
+    """Have the kernel send this process a signal when its parent ends, or the thread of it that has
+    started this process; end now if the parent has ended already.
+    """
+    libc().prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)
 
