@@ -164,7 +164,7 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
 # Lines of code: neither blank, comment nor docstring. To raise one is a decision: say in the commit
 # what the lines are for. What stands on the engine (attaching hosts, repeated calls, drawings of
 # meshes) is in `monarch.actor`, and does not count as the engine's.
-MOST_LINES = 74_640
+MOST_LINES = 73_950
 MOST_LINES_OF_THE_ENGINE = 19_000
 MOST_LINES_OF_A_FILE = 500
 MOST_LINES_OF_A_FUNCTION = 50
