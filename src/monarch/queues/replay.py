@@ -347,8 +347,8 @@ class ReplayBuffer(Generic[T]):
             order: ``"random"``, each with equal chance; ``"oldest"`` or ``"newest"``, by the time
                 at which they were added.
             timeout: Seconds to wait until there are so many; 0 does not wait, None waits as long as
-                the buffer is there. Who waits for a large batch is before those who come later,
-                whatever they want.
+                the buffer is there. A reader that waits for a large batch goes before later ones,
+                even if they want less.
 
         Returns:
             A future of the items. It raises `Empty` where there were too few in time, and

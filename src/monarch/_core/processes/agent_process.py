@@ -49,8 +49,7 @@ def start_agent(
     parent = os.pidfd_open(os.getpid())
     own = AgentSpec(
         address, root, os.getpid(), parent, listener.fileno(), config.exported(),
-        tuple(in_every_proc),
-        local_host, channel, trust, report,
+        tuple(in_every_proc), local_host, channel, trust, report,
     )  # fmt: skip
     spec = write_spec(own)
     # found wherever the client found it, also when the script extended sys.path itself

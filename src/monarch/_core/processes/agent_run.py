@@ -62,7 +62,7 @@ def run(own: AgentSpec, control: socket.socket, spawner_pid: int) -> None:
 
 
 def _let_others_in(agent: Agent, own: AgentSpec) -> bool:
-    """Listen for other hosts, and tell whoever started this agent how that went."""
+    """Listen for other hosts, and tell the starter of this agent how that went."""
     logging.basicConfig(format="%(asctime)s %(message)s")  # whom a worker has refused, and when
     assert own.channel is not None and own.trust is not None
     channel, error = own.channel, ""
