@@ -1,7 +1,7 @@
 """How soon the dashboard shows something, and what it costs to leave it open:
 `python -m benchmarks.dashboard`.
 
-The page Now of `monarch demo`, in chromium. Needs the extras `admin` and `telemetry`, playwright,
+The page Now of `benchmarks.demo`, in chromium. Needs the extras `admin` and `telemetry`, playwright,
 and /usr/bin/chromium. For each number of ranks, the least and the median of several runs:
 
     paint     from the link until the browser paints something, while the helper starts
@@ -93,7 +93,7 @@ def resident(pid: int) -> float:
 @contextmanager
 def demo(ranks: int) -> Iterator[tuple[int, str]]:
     """The process of one, and the link that lets in."""
-    command = [sys.executable, "-m", "monarch.tools", "demo", "--json", "--ranks", str(ranks)]
+    command = [sys.executable, "-m", "benchmarks.demo", "--json", "--ranks", str(ranks)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:

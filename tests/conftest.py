@@ -44,11 +44,14 @@ OF_PROCESSES = frozenset(
 hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")
 
-# Procs import the shared actor classes by name, whatever way pytest was started. Set before
-# anything boots.
-if str(HERE) not in sys.path:
-    sys.path.insert(0, str(HERE))
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
+# Procs import the shared actor classes by name, and tests `benchmarks`, whatever way pytest was
+# started. Set before anything boots.
+for _folder in (str(HERE.parent), str(HERE)):
+    if _folder not in sys.path:
+        sys.path.insert(0, _folder)
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [_folder, os.environ.get("PYTHONPATH")])
+    )
 
 if TYPE_CHECKING:
     from helpers.faults import Faults

@@ -10,9 +10,8 @@ import argparse
 import random
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.trust import OPTIONS, ROOT
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -20,14 +19,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=5, help="how many orders; default: 5")
     parser.add_argument("--seed", type=int, help="the first order's seed; the next ones count on")
     parser.add_argument(
-        "options", nargs="*", help="for pytest, behind --; default: -n 3 --dist loadfile"
+        "options", nargs="*", help=f"for pytest, behind --; default: {' '.join(OPTIONS)}"
     )
     given = parser.parse_args(argv)
     first = random.randrange(1_000_000) if given.seed is None else given.seed
     failed = []
     for seed in range(first, first + given.runs):
         print(f"== order {seed}", flush=True)
-        options = given.options or ["-n", "3", "--dist", "loadfile"]
+        options = given.options or OPTIONS
         command = [sys.executable, "-m", "pytest", "-q", f"--shuffle={seed}", *options]
         if subprocess.run(command, cwd=ROOT, check=False).returncode:
             failed.append(seed)

@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))  # as pytest has it
 
 WORKERS = 3  # of pytest in each run, as README has it
+OPTIONS = ["-n", str(WORKERS), "--dist", "loadfile"]
 
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", re.MULTILINE)
 _SECOND_TRY = re.compile(r"second try, alone: (.+) passed")
@@ -65,10 +66,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--load", type=int, default=8, help="beside each run; default: 8")
     parser.add_argument("--at-once", type=int, default=1, help="runs side by side; default: 1")
     parser.add_argument(
-        "options", nargs="*", help=f"for pytest, behind --; default: -n {WORKERS} --dist loadfile"
+        "options", nargs="*", help=f"for pytest, behind --; default: {' '.join(OPTIONS)}"
     )
     given = parser.parse_args(argv)
-    options = given.options or ["-n", str(WORKERS), "--dist", "loadfile"]
+    options = given.options or OPTIONS
     green = 0
     times: list[float] = []
     failed: Counter[str] = Counter()

@@ -45,7 +45,7 @@ REASONS = {
         "job/processes.py", "rdma/availability.py",
     ],
     "it reads files of the package": [
-        "admin/schemas.py", "config/_table.py", "dashboard/__init__.py", "debugger/dap.py", "demo/faults.py", "jupyter/rank_map.py",
+        "admin/schemas.py", "config/_table.py", "dashboard/__init__.py", "debugger/dap.py", "tools/demo.py", "jupyter/rank_map.py",
         "telemetry/tables.py", "tensor_engine/settings.py", "tools/cli.py", "tui/words.py",
     ],
     "the user has named the path, for this": [

@@ -1,4 +1,4 @@
-"""From the printed link of `monarch demo` to the command of the debugger, with no docs open: in a
+"""From the printed link of `benchmarks.demo` to the command of the debugger, with no docs open: in a
 real browser.
 """
 

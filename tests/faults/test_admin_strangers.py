@@ -169,7 +169,7 @@ def crowd(where: tuple[str, int], many: int, kept: int) -> Iterator[None]:
 
 def test_who_comes_again_and_again_does_not_shut_the_owner_out_of_the_helper() -> None:
     simulated = {"ranks": 4, "fault": "none", "began": time.time(), "after": None}
-    how = {"helper": "monarch.demo.helper", "more": {"simulated": simulated}}
+    how = {"helper": "benchmarks.demo.helper", "more": {"simulated": simulated}}
     with admin_of(os.getpid(), address="127.0.0.1:0", **how) as (door, asker):
         assert asker.get("/v1/admin")
         to = urlsplit(door.url)

@@ -1,4 +1,4 @@
-"""`monarch demo`, as a program of its own: what faces are tried on."""
+"""`python -m benchmarks.demo`, as a program of its own: what faces are tried on."""
 
 from __future__ import annotations
 
@@ -58,8 +58,7 @@ def demo(ranks: int, fault: str, *arguments: str) -> Iterator[Demo]:
     command = [
         sys.executable,
         "-m",
-        "monarch.tools",
-        "demo",
+        "benchmarks.demo",
         "--json",
         "--ranks",
         str(ranks),

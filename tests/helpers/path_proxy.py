@@ -68,7 +68,7 @@ def demo_behind_proxy() -> Iterator[tuple[Door, str]]:
 
     simulated = {"ranks": 16, "fault": "missing-collective", "began": time.time(), "after": None}
     door = Door(
-        os.getpid(), "127.0.0.1:0", root_path=PATH, helper="monarch.demo.helper", more={"simulated": simulated}
+        os.getpid(), "127.0.0.1:0", root_path=PATH, helper="benchmarks.demo.helper", more={"simulated": simulated}
     )  # fmt: skip
     with closing(door), proxy(urlsplit(door.url).port or 0) as url:
         yield door, url

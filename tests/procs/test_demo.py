@@ -1,4 +1,4 @@
-"""`monarch demo`: simulated processes behind the real admin interface."""
+"""`benchmarks.demo`: simulated processes behind the real admin interface."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from benchmarks.demo.answers import Processes
+from benchmarks.demo.faults import FAULTS
+from benchmarks.demo.hub import SimulatedHub
+from benchmarks.demo.world import DemoWorld
 
 from helpers.demo import demo
 from helpers.waiting import wait_gone
 from monarch._core.plane import Hub
-from monarch.demo.answers import Processes
-from monarch.demo.faults import FAULTS
-from monarch.demo.hub import SimulatedHub
-from monarch.demo.world import DemoWorld
 from monarch.programs import Connection, Program
 from monarch.stacks.gather import of_program as stacks_of
 from monarch.telemetry.gather import of_program as rows_of

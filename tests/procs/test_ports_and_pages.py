@@ -141,7 +141,7 @@ def test_who_types_the_token_gets_the_prompt_beside_pages_that_stay(door: int) -
         each.close()
 
 
-@pytest.mark.processes("the command `monarch demo`")
+@pytest.mark.processes("the command `benchmarks.demo`")
 def test_a_page_gets_nothing_of_a_demo() -> None:
     pytest.importorskip("starlette")
     pytest.importorskip("uvicorn")

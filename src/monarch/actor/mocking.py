@@ -44,7 +44,7 @@ class patch_actor:  # noqa: N801  # used as a function, like unittest.mock.patch
         self._mock = mock
 
     def __enter__(self) -> Any:
-        mock.patches().setdefault(self._original, []).append(self._mock)
+        mock.install([(self._original, self._mock)])
         return self._mock
 
     def __exit__(self, *exc: object) -> None:

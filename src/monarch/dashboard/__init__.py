@@ -14,6 +14,11 @@ from pathlib import Path
 
 _STATIC = Path(__file__).parent / "static"
 
+RECORDED = Path(__file__).with_name("recorded.duckdb.xz")
+"""The file of a simulated run, which ``monarch demo`` shows. ``python -m benchmarks.demo --record``
+writes it, from the root of the repository.
+"""
+
 MEDIA = {
     "index.html": "text/html; charset=utf-8",
     "app.js": "text/javascript; charset=utf-8",

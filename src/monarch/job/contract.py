@@ -332,9 +332,19 @@ class WorkersJob(JobTrait):
             except Exception as error:
                 logger.info("hosts did not end in order: %s", error)
 
-    def _same_meshes(self, spec: WorkersJob) -> bool:
-        """Return whether `spec` has the meshes of this job, as first described or as scaled."""
-        return spec._meshes in (self._meshes, self._described_meshes)
+    def _description(self) -> object:
+        """Return the user's description, beside the meshes. By default no two are the same."""
+        return object()
+
+    def _is_elsewhere(self) -> bool:
+        """Return whether the job is on another machine that shares the folder of the file."""
+        return False
+
+    def _same_spec(self, spec: JobTrait) -> bool:
+        """Compare descriptions; meshes may be as first described or as scaled."""
+        if type(spec) is not type(self) or self._description() != spec._description():
+            return False
+        return spec._meshes in (self._meshes, self._described_meshes) and not self._is_elsewhere()
 
     def _start(self, client_script: str | None, cache: CacheFile | None = None) -> None:
         self._meshes, self._described_meshes = dict(self._described_meshes or self._meshes), None

@@ -123,9 +123,9 @@ def _target(here: Folder) -> str:
         return ""
 
 
-def state_path(context: str) -> Path:
-    """Return the file that the running job of a context is saved to."""
-    return _folder(context) / _STATE
+def state_path(context: str | None) -> Path:
+    """Return the file that the running job of a context is saved to; None: of the active one."""
+    return Path(DEFAULT_JOB_PATH) if context is None else _folder(context) / _STATE
 
 
 def make_context(name: str) -> None:

@@ -162,15 +162,13 @@ class ProcessJob(WorkersJob):
             and all(map(self._lives, self._all_workers()))
         )
 
-    def _same_spec(self, spec: JobTrait) -> bool:
-        described = type(spec) is type(self) and self._same_meshes(spec) and self._env == spec._env
-        return described and not self._is_elsewhere()
+    def _description(self) -> object:
+        return self._env
 
     def _is_running(self) -> bool:
         return self._is_elsewhere() or any(map(self._lives, self._all_workers()))
 
     def _is_elsewhere(self) -> bool:
-        """Return whether the job is on another machine that shares the folder of the file."""
         return self._machine not in ("", os.uname().nodename)
 
     def _check_that_it_is_here(self, otherwise: str) -> None:

@@ -207,12 +207,8 @@ class RayJob(WorkersJob):
             and self._is_running()
         )
 
-    def _same_spec(self, spec: JobTrait) -> bool:
-        return (
-            isinstance(spec, RayJob)
-            and self._described == spec._described
-            and self._same_meshes(spec)
-        )
+    def _description(self) -> object:
+        return self._described
 
     def _is_running(self) -> bool:
         there = self._reported().values()

@@ -226,12 +226,8 @@ class SkyPilotJob(WorkersJob):
         """Check whether `spec` describes the same job, and SkyPilot has its cluster, or gets it."""
         return self._same_spec(spec) and self._is_running()
 
-    def _same_spec(self, spec: JobTrait) -> bool:
-        return (
-            isinstance(spec, SkyPilotJob)
-            and self._described == spec._described
-            and self._same_meshes(spec)
-        )
+    def _description(self) -> object:
+        return self._described
 
     def _is_running(self) -> bool:
         sky = _sky()

@@ -401,14 +401,8 @@ class SlurmJob(WorkersJob):
             pending or self._described.out_of_cluster or not unreachable(self._reported().values())
         )
 
-    def _same_spec(self, spec: JobTrait) -> bool:
-        if type(spec) is not type(self):
-            return False
-        ours, theirs = (
-            (job._described, job._resources, job._own_resources, job._is_batch)
-            for job in (self, spec)
-        )
-        return ours == theirs and self._same_meshes(spec)
+    def _description(self) -> object:
+        return self._described, self._resources, self._own_resources, self._is_batch
 
     def _is_running(self) -> bool:
         if self._job_id is None or self._folder is None:

@@ -286,17 +286,13 @@ class SSHJob(SSHWorkers):
         """Check whether `spec` describes the same workers, and all of them live."""
         return self._same_spec(spec) and len(self._living()) == len(self._places())
 
-    def _same_spec(self, spec: JobTrait) -> bool:
-        if type(spec) is not type(self) or self._is_elsewhere():
-            return False
-        same_hosts = self._hosts == spec._hosts and self._described == spec._described
-        return same_hosts and self._same_meshes(spec)
+    def _description(self) -> object:
+        return self._hosts, self._described
 
     def _is_running(self) -> bool:
         return self._is_elsewhere() or bool(self._living())
 
     def _is_elsewhere(self) -> bool:
-        """Return whether the connections are those of another machine that shares the folder."""
         return not self._described.detach and self._machine not in ("", os.uname().nodename)
 
     def _check_here(self) -> None:

@@ -13,6 +13,7 @@ faults. The failure of an actor or process by an injected fault has `MeshFailure
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import logging
 import os
@@ -22,16 +23,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from .. import config
 from .._core.actors.context import context, current_hub
 from .._core.actors.endpoint import EndpointDefinition, describe_class
-from .._core.mesh import mock
 from .._core.supervision.failure import INJECTED
 from .._proc_stat import PARENT, stat_of
+from ..actor.mocking import patch_actor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,20 +180,19 @@ class Injection:
         owners: Any = supervisors and [
             f"{each.__module__}.{each.__qualname__}" for each in supervisors
         ]
-        self._classes = []
+        self._patches, patches = ExitStack(), []
         for cls, given in faults.items():
             met = [given] if isinstance(given, Fault) else [*given]
             if not all(isinstance(each, Fault) for each in met):
                 raise TypeError(f"faults are Crash(...), Hang(...) and the like; got {given!r}")
-            self._classes.append((cls, _afflicted(cls, (met, self.seed, owners))))
-        mock.install(self._classes)
+            patches.append(patch_actor(cls, _afflicted(cls, (met, self.seed, owners))))
+        for each in patches:
+            self._patches.enter_context(each)
         logging.getLogger("monarch.testing").info("faults are injected with seed=%d", self.seed)
 
     def stop(self) -> None:
         """Spawn actors as they are again. Those that are there keep their faults."""
-        classes, self._classes = self._classes, []
-        for original, afflicted in classes:
-            mock.patches()[original].remove(afflicted)
+        self._patches.close()
 
     def __enter__(self) -> Injection:
         return self
@@ -288,9 +288,8 @@ def _afflicted(cls: Any, plan: tuple[Any, ...]) -> type:
 
     members = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__init__": begin}
     for name, its in describe_class(cls).endpoints.items():
-        members[name] = EndpointDefinition(
-            _meeting(cls, name, its), its.propagate, its.explicit_response_port, its.instrument, its.concurrent, its.concurrency
-        )  # fmt: skip
+        members[name] = met = copy.copy(its)
+        met.method = _meeting(cls, name, its)
     made: type = type(cls)(cls.__name__, (cls,), members)
     return made
 

@@ -1,5 +1,5 @@
 """The command `monarch`: jobs, workers and secrets from a terminal. Read `cli`.
 
-Imports `actor`, `admin`, `control`, `debugger`, `demo`, `job`, `logs`, `programs`, `rdma`, `spmd`,
-`stacks`, `sync`, `telemetry`, `tools.config`, `trust`, `tui`, `why`.
+Imports `actor`, `admin`, `control`, `dashboard`, `debugger`, `job`, `logs`, `programs`, `rdma`,
+`spmd`, `stacks`, `sync`, `telemetry`, `tools.config`, `trust`, `tui`, `why`.
 """

@@ -67,13 +67,15 @@ def commands(first: str | None = None) -> typer.Typer:
         name="monarch",
         help="Actors on meshes of processes: workers, jobs, secrets.",
         no_args_is_help=True,
-        epilog=_quick_start(),
         pretty_exceptions_enable=False,
     )
     listed = [
         (panel, module, words) for panel, of in _GROUPS.items() for module, words in of.items()
     ]
-    for panel, module, _ in [each for each in listed if first in each[2]] or listed:
+    chosen = [each for each in listed if first in each[2]]
+    if not chosen:
+        app.info.epilog = _quick_start()
+    for panel, module, _ in chosen or listed:
         found = import_module(f".{module}", __package__).app
         for command in found.registered_commands:
             command.rich_help_panel = panel

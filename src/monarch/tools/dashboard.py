@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import webbrowser
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -65,17 +67,24 @@ def dashboard(
     if isinstance(what, Program):
         open_for(connect(what), role, show, addr, host_name or (), root_path)
         return
-    _ = RunFile(what).schema  # what is no file of a run is told here
+    serve_run(what, role, show, addr, host_name or (), root_path)
+
+
+def serve_run(
+    file: Path,
+    role: str,
+    show: Callable[[dict[str, str]], object],
+    addr: str | None,
+    names: Sequence[str] = (),
+    root_path: str = "",
+) -> None:
+    """Serve the file of a run until Ctrl-C; for the arguments see `open_for`."""
+    _ = RunFile(file).schema  # what is no file of a run is told here
+    helper, more = "monarch.admin.saved_helper", {"run": os.path.abspath(file)}
     door = Door(
-        os.getpid(),
-        addr,
-        names=host_name or (),
-        root_path=root_path,
-        at_once=True,
-        helper="monarch.admin.saved_helper",
-        more={"run": os.path.abspath(what)},
+        os.getpid(), addr, names=names, root_path=root_path, at_once=True, helper=helper, more=more
     )
-    serve(door, role, show, f"serving {what} at {door.url}; Ctrl-C ends it")
+    serve(door, role, show, f"serving {file} at {door.url}; Ctrl-C ends it")
 
 
 def _has_display() -> bool:

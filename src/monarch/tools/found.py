@@ -116,7 +116,7 @@ def running(context: str | None) -> job.JobTrait:
     Raises:
         JobError: None does.
     """
-    path = Path(job.DEFAULT_JOB_PATH) if context is None else current.state_path(context)
+    path = current.state_path(context)
     saved = job.job_load(path) if path.exists() else None
     if saved is None or not saved.active:
         why = f"{saved!r} has ended" if saved else f"there is no {path}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import typer
 from rich import box
@@ -34,13 +34,7 @@ def list_programs(program: PROGRAM = None, as_json: JSON = False) -> None:
     if not rows:
         print("No Monarch program of yours runs on this machine.")
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("pid", "kind", "for", "hosts", "meshes", "command"):
-        table.add_column(
-            heading,
-            justify="right" if heading in ("pid", "for", "hosts") else "left",
-            overflow="fold",
-        )
+    table = table_of("pid> kind for> hosts> meshes command")
     for row in rows:
         meshes = row["meshes"]
         shown = (
@@ -81,6 +75,15 @@ def _row(program: Program) -> dict[str, Any]:
         "pid": program.pid, "kind": kind, "since": program.since, "command": program.command, "hosts": hosts,
         "meshes": meshes, "error": error,
     }  # fmt: skip
+
+
+def table_of(headings: str) -> Table:
+    """An empty table of a command. Columns to align on the right have a ``>`` in their headings."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings.split():
+        side: Literal["right", "left"] = "right" if heading.endswith(">") else "left"
+        table.add_column(heading.rstrip(">"), justify=side, overflow="fold")
+    return table
 
 
 def console() -> Console:

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from .. import job, trust
@@ -25,7 +23,7 @@ from ..job import checkup, current, telemetry
 from ..job.overview import Overview, TimeIsUp, addresses_of, look_at, within
 from .completion import context_names
 from .json_option import JSON
-from .programs import console
+from .programs import console, table_of
 from .redact import secret_files
 
 CONTEXT = Annotated[
@@ -52,7 +50,7 @@ def status(
 
     The exit status is 1 if it does not run, waits for its hosts, or one of them does not answer.
     """
-    path = Path(job.DEFAULT_JOB_PATH) if context is None else current.state_path(context)
+    path = current.state_path(context)
     name = current.active_context() if context is None else context
     found = look_at(path, timeout) if path.exists() else Overview("", "", False, [], "")
     if as_json:
@@ -76,9 +74,7 @@ def _show(context: str, found: Overview) -> None:
             terminal.print(Text(text, style), soft_wrap=True)
     if not found.hosts:
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("mesh", "host", "machine", "address", "procs"):
-        table.add_column(heading, justify="right" if heading == "host" else "left", overflow="fold")
+    table = table_of("mesh host> machine address procs")
     for row in found.hosts:
         procs = ", ".join(f"{name} ({count})" for name, count in row.procs.items()) or "-"
         shown = Text(named(row.error or procs), "bold red" if row.error else "")
@@ -154,22 +150,7 @@ def _secret_problems() -> list[str]:
 
 
 def _show_findings(findings: list[checkup.Finding], problems: list[str]) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in [
-        "host",
-        "machine",
-        "Python",
-        "pymonarch",
-        "torch",
-        "nixl",
-        "CPUs",
-        "GPUs",
-        "RDMA",
-        "files",
-        "clock",
-    ]:
-        right = heading in ("CPUs", "GPUs", "files", "clock")
-        table.add_column(heading, justify="right" if right else "left", overflow="fold")
+    table = table_of("host machine Python pymonarch torch nixl CPUs> GPUs> RDMA files> clock>")
     for name, host, skew in findings:
         cells = (
             name, host.machine, host.python, host.monarch, host.torch or "-", host.nixl or "-", str(host.cpus),

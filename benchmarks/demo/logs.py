@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ..logs.filter import LEVELS
-from ..logs.line import LogLine
+from monarch.logs.filter import LEVELS
+from monarch.logs.line import LogLine
+
 from .world import DemoHost, DemoWorld, Proc, noise
 
 _KEPT = 900.0  # seconds

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from ..stacks.host import GetHostStacks
-from ..telemetry.ids import actor_id, host_id, mesh_id, proc_id
-from ..telemetry.rows import shape_json, stack_rows, view_json
+from monarch.stacks.host import GetHostStacks
+from monarch.telemetry.ids import actor_id, host_id, mesh_id, proc_id
+from monarch.telemetry.rows import shape_json, stack_rows, view_json
+
 from . import stacks
 from .question import NOW, HostQuestion, Row, fills
 from .world import Proc, noise

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .._namedtuple import NamedTuple
-from ..stacks.model import Frame
+from monarch._namedtuple import NamedTuple
+from monarch.stacks.model import Frame
 
 Frames = tuple[Frame, ...]
 

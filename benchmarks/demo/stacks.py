@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..stacks.host import GetHostStacks, is_among
-from ..stacks.model import CLIENT, HAS_ENDED, Kernel, Mailbox, ProcStacks, ThreadStack, Wait
+from monarch.stacks.host import GetHostStacks, is_among
+from monarch.stacks.model import CLIENT, HAS_ENDED, Kernel, Mailbox, ProcStacks, ThreadStack, Wait
+
 from .faults import STACKS
 from .world import DemoHost, DemoWorld, Proc
 

@@ -6,9 +6,10 @@ import os
 from collections.abc import Mapping
 from typing import Any, cast
 
-from .._core.plane import Hub
-from ..admin.program import WatchedProgram
-from ..programs import Connection, Program
+from monarch._core.plane import Hub
+from monarch.admin.program import WatchedProgram
+from monarch.programs import Connection, Program
+
 from .answers import Processes
 from .hub import SimulatedHub
 from .world import DemoWorld
@@ -39,7 +40,7 @@ def _beside(
 def _make(told: Mapping[str, Any]) -> tuple[DemoWorld, WatchedProgram]:
     world = DemoWorld(**told["simulated"])
     hub = SimulatedHub(world.client, Processes(world).answer)
-    title = f"monarch demo --fault {world.fault_name}"
+    title = f"benchmarks.demo --fault {world.fault_name}"
     host = world.hosts[0].name
     program = Program(told["pid"], title, world.since, False, host, os.getcwd())
     description = world.describe(world.hosts[0], world.began, ended=False)
@@ -48,6 +49,8 @@ def _make(told: Mapping[str, Any]) -> tuple[DemoWorld, WatchedProgram]:
 
 def main() -> None:
     """See `admin.helper`."""
-    from ..admin import helper  # here: a child, which only reaches the program, needs no server
+    from monarch.admin import (
+        helper,  # here: a child, which only reaches the program, needs no server
+    )
 
     helper.main(reach)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..telemetry.answer import Collected, of_rows
-from ..telemetry.collect import Collect
-from ..telemetry.registry import AGENT, Asked, producer_of
+from monarch.telemetry.answer import Collected, of_rows
+from monarch.telemetry.collect import Collect
+from monarch.telemetry.registry import AGENT, Asked, producer_of
+
 from .world import DemoHost, DemoWorld, Proc
 
 Row = tuple[Any, ...]

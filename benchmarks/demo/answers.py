@@ -9,14 +9,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .. import config
-from .._core.plane import DescribeHost, KillProcs, ProcAddress
-from ..control import OwnedMesh
-from ..stacks.host import GetHostStacks
-from ..stacks.py_spy import RunPySpy
-from ..telemetry.collect import Collect
-from ..telemetry.watch import Watching
-from ..why.pace import MOST, Pace
+from monarch import config
+from monarch._core.plane import DescribeHost, KillProcs, ProcAddress
+from monarch.control import OwnedMesh
+from monarch.stacks.host import GetHostStacks
+from monarch.stacks.py_spy import RunPySpy
+from monarch.telemetry.collect import Collect
+from monarch.telemetry.watch import Watching
+from monarch.why.pace import MOST, Pace
+
 from . import event_rows, stacks, state_rows
 from .hub import NoAnswer
 from .question import collected

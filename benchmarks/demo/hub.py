@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .._core.plane import ControlRequest, Failure, Frame, ProcAddress, current_hub, pickling
+from monarch._core.plane import ControlRequest, Failure, Frame, ProcAddress, current_hub, pickling
 
 Answer = Callable[[ProcAddress, str, tuple[Any, ...]], Any]
 """What a process answers to a record: given are its address, the name of the record's class, and

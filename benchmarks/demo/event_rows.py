@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from ..telemetry.host_history import KEPT, PERIOD
-from ..telemetry.ids import event_id, mesh_id, message_id
-from ..telemetry.rows import event_row, log_row, shape_json, view_json
+from monarch.telemetry.host_history import KEPT, PERIOD
+from monarch.telemetry.ids import event_id, mesh_id, message_id
+from monarch.telemetry.rows import event_row, log_row, shape_json, view_json
+
 from . import logs
 from .faults import STAGES
 from .logs import loss

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from .._core.plane import Failure, HostDescription, HostedProc, ProcAddress
-from .._namedtuple import NamedTuple
-from ..telemetry.ids import actor_id, host_id, mesh_id, proc_id
+from monarch._core.plane import Failure, HostDescription, HostedProc, ProcAddress
+from monarch._namedtuple import NamedTuple
+from monarch.telemetry.ids import actor_id, host_id, mesh_id, proc_id
+
 from .faults import FAULTS, STACKS, STAGES, Frames
 
 STEP = 1.25
@@ -19,7 +20,6 @@ STEP = 1.25
 TRAINER, LOADER, METRICS = "trainer", "loader", "metrics"
 MOST_RANKS = 20_000
 
-_HOUR = 3600.0  # seconds for which the training has gone on already
 _RESTART = 3.0  # seconds for which processes that start again are not there yet
 _GIB = 1 << 30
 _CLIENT_UID = 2
@@ -97,12 +97,20 @@ class DemoWorld:
         fault: One of `FAULTS`.
         began: When the simulation began, in seconds since 1970.
         after: Seconds after which the fault begins; None: it has been there for a while.
+        lasted: Seconds for which the training has gone on when the simulation begins.
 
     Raises:
         ValueError: There is no such fault, or it takes more ranks, or they are too many.
     """
 
-    def __init__(self, ranks: int, fault: str, began: float, after: float | None = None) -> None:
+    def __init__(
+        self,
+        ranks: int,
+        fault: str,
+        began: float,
+        after: float | None = None,
+        lasted: float = 3600.0,
+    ) -> None:
         if fault not in FAULTS:
             raise ValueError(f"there is no fault {fault!r}; there are {', '.join(FAULTS)}")
         self.fault = FAULTS[fault]
@@ -112,7 +120,7 @@ class DemoWorld:
                 f"{fault} takes from {self.fault.wants} to {MOST_RANKS:,} ranks, not {ranks}"
             )
         self.began = began
-        self.since = began - _HOUR
+        self.since = began - lasted
         at = began - self.fault.age if after is None else began + after
         self.hung_step = round((at - self.since) / STEP)
         self.fault_at = self.since + self.hung_step * STEP

@@ -1,6 +1,6 @@
 """A simulated training with known faults behind the real admin interface.
 
-It is for trying dashboards, for pictures and for tests.
+It is for trying dashboards, for pictures and for tests; `monarch demo` shows one that was recorded.
 
 Simulated are processes and hosts, and nothing above: `hub` is a message hub whose agents are
 functions. A question goes out as the control record that real agents get, and the answer is the
@@ -11,7 +11,5 @@ code that real programs meet.
 time: a helper that starts again goes on where the last one was. `faults` is what can be wrong;
 `stacks`, `state_rows`, `event_rows` and `logs` are what agents answer, `answers` by which record.
 
-Read `world`, then `hub`.
-
-Imports `_core.plane`, `admin`, `control`, `logs`, `programs`, `stacks`, `telemetry`, `why`.
+Read `world`, then `hub`. `python -m benchmarks.demo --help` says how to start one.
 """
