@@ -1,5 +1,6 @@
 """All roles: where they run, and how they are started."""
 
+import os
 import pickle
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,7 +33,7 @@ class Plan:
     model: ModelPlan
     rollout: RolloutPlan
     train: TrainPlan
-    imitation: int = 60  # steps
+    imitation: int = 100  # steps
     trainers: int = 2
     generators: int = 2
     verifiers: int = 1
@@ -46,8 +47,6 @@ class Pid(Actor):
 
     @endpoint
     def pid(self) -> int:
-        import os
-
         return os.getpid()
 
 
@@ -115,7 +114,7 @@ def start(plan: Plan, base: dict[str, Tensor]) -> Roles:
         idempotent=True,
         max_restarts=20,
     )
-    judges = Service(generators, Verifier, replicas=plan.verifiers, in_flight=1, max_restarts=1000)
+    judges = Service(generators, Verifier, replicas=plan.verifiers, idempotent=True)
     begun, content = saved(plan.train.checkpoint)
     if content is not None:
         buffer.load(content).get()

@@ -33,7 +33,7 @@ class Group:
 
 @dataclass(frozen=True)
 class RolloutPlan:
-    groups: int = 8  # in the batch of a step
+    groups: int = 16  # in the batch of a step
     answers: int = 8  # in a group
     max_age: int = 2  # steps that weights may be behind those that learn from what they said
     seed: int = 0
@@ -69,7 +69,6 @@ class Rollouts(Actor):
         self.step = 0
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.seconds = {"generators": 0.0, "verifiers": 0.0, "the buffer": 0.0}
-        self.lost_verifiers = 0
         meter = get_meter()
         self.samples = meter.create_counter("rl.samples", description="answers with a reward")
         self.phases = meter.create_histogram("rl.phase", unit="s", description="of a group")
@@ -95,11 +94,6 @@ class Rollouts(Actor):
     async def times(self) -> dict[str, float]:
         """Seconds that groups have spent, by who had them."""
         return self.seconds
-
-    @concurrent_endpoint
-    async def losses(self) -> int:
-        """Checks that took their verifier along."""
-        return self.lost_verifiers
 
     @concurrent_endpoint
     async def buffer_was_lost(self) -> None:
@@ -131,7 +125,7 @@ class Rollouts(Actor):
             asked.prompt, seeds, max(0, self.step - self.plan.max_age)
         )
         began = self._count("generators", began)
-        rewards = await self._check(asked, [answer.text for answer in answers])
+        rewards = await self.verifiers.check.call_one(asked, [answer.text for answer in answers])
         began = self._count("verifiers", began)
         group = Group(asked, answers, rewards)
         while True:
@@ -145,14 +139,6 @@ class Rollouts(Actor):
         self.there[number] = group.version
         del self.flying[number]
         self._fill()
-
-    async def _check(self, asked: Task, texts: list[bytes]) -> list[float]:
-        for _ in range(2):  # the first time it may have been the process that was killed
-            try:
-                return list(await self.verifiers.check.call_one(asked, texts))
-            except SupervisionError:
-                self.lost_verifiers += 1
-        return [0.0] * len(texts)
 
     # endregion
 

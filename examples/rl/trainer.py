@@ -37,7 +37,7 @@ LOGGER = logging.getLogger("examples.rl")
 @dataclass(frozen=True)
 class TrainPlan:
     steps: int = 60
-    learning_rate: float = 2e-3
+    learning_rate: float = 1e-3
     clip: float = 0.2
     correct: bool = False  # old answers by clipped importance weights, beside dropping the oldest
     fsdp: bool = False
@@ -129,6 +129,8 @@ class Training:
             self.optimizer = self._optimizer()
         world.restore(model=self.policy, optimizer=self.optimizer)
         policy = self.policy if self.plan.fsdp else DistributedDataParallel(self.policy)
+        self.pids = [0] * world.size
+        dist.all_gather_object(self.pids, os.getpid())
         publisher = Publisher(world, self.policy, self.board, self.plan.fsdp)
         if world.rank == 0:
             self.rollouts.progress.broadcast(world.step, [])
@@ -173,7 +175,7 @@ class Training:
         self.wait.add(waited)
         used = [group.task.number for group in groups]
         self.rollouts.progress.broadcast(step + 1, used)
-        world.report(Report(reward, age, mixed, waited, used, [os.getpid()]))
+        world.report(Report(reward, age, mixed, waited, used, self.pids))
 
     # region save
     def _save(self, step: int) -> None:
