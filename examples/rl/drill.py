@@ -118,7 +118,7 @@ class Drill:
 
     def _slow_generator(self) -> str:
         self.roles.generators.slow_down.call_one(10.0).get()
-        return "until it is replaced"
+        return "to the end"
 
     def _cut(self) -> str:
         pids = list(self.roles.generators.pid.call().get().values())

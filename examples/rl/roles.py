@@ -115,9 +115,9 @@ def start(plan: Plan, base: dict[str, Tensor]) -> Roles:
         max_restarts=20,
     )
     judges = Service(generators, Verifier, replicas=plan.verifiers, idempotent=True)
-    begun, content = saved(plan.train.checkpoint)
-    if content is not None:
-        buffer.load(content).get()
+    begun = saved(plan.train.checkpoint)
+    if begun.buffer is not None:
+        buffer.load(begun.buffer).get()
     rollouts = this_proc().spawn("rollouts", Rollouts, rollout, begun, writers, judges, buffer)
     make = partial(Training, plan.train, plan.model, rollout, base, (buffer, board, rollouts))
     group = ElasticGroup(
@@ -131,11 +131,11 @@ def start(plan: Plan, base: dict[str, Tensor]) -> Roles:
     return Roles(hosts, writers, judges, buffer, kept.spawn("pid", Pid), board, rollouts, group)
 
 
-def saved(folder: Path | None) -> tuple[RolloutState, object]:
+def saved(folder: Path | None) -> RolloutState:
     """What is beside the last whole checkpoint of the trainers."""
     if folder is not None and folder.is_dir():
         steps = sorted(each.name.removeprefix("step-") for each in folder.glob("step-*"))
         if steps and (path := folder / f"roles-{steps[-1]}").exists():
-            begun, content = pickle.loads(path.read_bytes())
-            return begun, content
-    return RolloutState(), None
+            state: RolloutState = pickle.loads(path.read_bytes())
+            return state
+    return RolloutState()

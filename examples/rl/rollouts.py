@@ -7,10 +7,10 @@ are as many as the next steps need, so generators that are ahead wait, and few a
 import asyncio
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from monarch.actor import Actor, SupervisionError, concurrent_endpoint, get_meter
-from monarch.queues import ReplayBuffer
+from monarch.queues import ReplayBuffer, ReplayState
 
 from .generator import Answer, Generators
 from .tasks import Task, task
@@ -42,10 +42,19 @@ class RolloutPlan:
 
 @dataclass(frozen=True)
 class RolloutState:
-    """For a checkpoint: the next number, and those that were begun and are not in the buffer."""
+    """For a checkpoint.
+
+    Attributes:
+        following: The number of the next group.
+        begun: Those that were begun, and are not in the buffer.
+        there: Those in the buffer, each with its version.
+        buffer: What is in it.
+    """
 
     following: int = 0
     begun: tuple[int, ...] = ()
+    there: dict[int, int] = field(default_factory=dict)
+    buffer: ReplayState | None = None
 
 
 Buffer = ReplayBuffer[Group]
@@ -65,7 +74,9 @@ class Rollouts(Actor):
         self.following = state.following
         self.again = deque(state.begun)
         self.flying: dict[int, asyncio.Task[None]] = {}
-        self.there: dict[int, int] = {}  # number of a group in the buffer, and its version
+        self.there = dict(state.there)
+        # The buffer has room for all groups that there may be, so no add waits long with this.
+        self.adding = asyncio.Lock()
         self.step = 0
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.seconds = {"generators": 0.0, "verifiers": 0.0, "the buffer": 0.0}
@@ -88,7 +99,10 @@ class Rollouts(Actor):
 
     @concurrent_endpoint
     async def state(self) -> RolloutState:
-        return RolloutState(self.following, (*self.again, *self.flying))
+        async with self.adding:  # so that each group is in one place
+            content = await self.buffer.state()
+            begun = (*self.again, *self.flying)
+            return RolloutState(self.following, begun, dict(self.there), content)
 
     @concurrent_endpoint
     async def times(self) -> dict[str, float]:
@@ -128,17 +142,20 @@ class Rollouts(Actor):
         rewards = await self.verifiers.check.call_one(asked, [answer.text for answer in answers])
         began = self._count("verifiers", began)
         group = Group(asked, answers, rewards)
-        while True:
-            try:
-                await self.buffer.add(group, version=group.version)
-                break
-            except SupervisionError:  # it is started again, empty
-                await asyncio.sleep(0.1)
+        async with self.adding:
+            await self._add(group)
+            self.there[number] = group.version
+            del self.flying[number]
         self._count("the buffer", began)
         self.samples.add(len(answers), {"kind": asked.kind})
-        self.there[number] = group.version
-        del self.flying[number]
         self._fill()
+
+    async def _add(self, group: Group) -> None:
+        while True:
+            try:
+                return await self.buffer.add(group, version=group.version)
+            except SupervisionError:  # it is started again, empty
+                await asyncio.sleep(0.1)
 
     # endregion
 

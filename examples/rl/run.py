@@ -85,6 +85,7 @@ def run(plan: Plan, drill: bool = False) -> dict[int, Report]:
     conclude(plan, roles, reports, seconds)
     if trouble is not None:
         trouble.report(reports)
+    roles.rollouts.stop().get()
     roles.generators.stop(drain=0).get()
     roles.verifiers.stop(drain=0).get()
     return reports

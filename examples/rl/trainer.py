@@ -184,9 +184,7 @@ class Training:
         patiently(lambda: self.buffer.forget(max(0, step - 2 * every)))
         if self.plan.checkpoint is None or step == 0 or step % every:
             return
-        # in this order: a group that gets from one to the other meanwhile is in both
-        begun = self.rollouts.state.call_one().get()
-        state = begun, patiently(self.buffer.state)
+        state = patiently(lambda: self.rollouts.state.call_one())
         unfinished = self.plan.checkpoint / "unfinished"
         try:
             unfinished.write_bytes(pickle.dumps(state))
