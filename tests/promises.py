@@ -220,8 +220,8 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/procs/test_many_hosts_procs.py::test_a_failure_report_has_the_last_output_of_a_remote_process",
             ),
             "`SupervisionError: ... has status: stopped`": (
-                "tests/procs/test_lifecycle.py::test_calling_a_stopped_mesh_raises_and_harms_nobody",
-                "tests/procs/test_lifecycle.py::test_calling_actors_of_stopped_procs_raises_and_harms_nobody",
+                "tests/procs/test_lifecycle.py::test_calling_a_stopped_mesh_raises_and_harms_no_other",
+                "tests/procs/test_lifecycle.py::test_calling_actors_of_stopped_procs_raises_and_harms_no_other",
             ),
             "`SupervisionError: ... was stopped by a signal, and ended`": (
                 "tests/faults/test_frozen.py::test_a_proc_that_stays_stopped_is_ended_and_every_kind_of_caller_is_told",
@@ -242,7 +242,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_elastic.py::test_a_group_that_keeps_dying_gives_up_and_says_why",
             ),
             "`UnreadErrorWarning`": (
-                "tests/faults/test_unread_errors.py::test_an_error_that_nobody_reads_is_warned_of_once_when_its_future_goes",
+                "tests/faults/test_unread_errors.py::test_an_error_that_is_not_read_is_warned_of_once_when_its_future_goes",
             ),
             "`restarting trainers[0, 1] (1 of 3 within 60s)`": (
                 "tests/faults/test_restarts.py::test_one_death_too_many_is_a_fault_that_says_how_often_it_was_tried",
@@ -342,7 +342,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             ),
             "exception in a task that the program started": (
                 "tests/faults/test_failure_matrix.py::test_what_follows_from",
-                "tests/faults/test_known_pains.py::test_the_error_of_a_task_that_nobody_awaits_is_printed",
+                "tests/faults/test_known_pains.py::test_the_error_of_a_task_that_is_not_awaited_is_printed",
             ),
             "`__init__` raises": (
                 "tests/faults/test_failure_matrix.py::test_what_follows_from_an_actor_that_cannot_be_constructed",
@@ -426,13 +426,13 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/procs/test_bootstrap.py::test_a_proc_that_is_killed_while_idle_is_reported",
             ),
             "A process that holds the GIL for an hour": (
-                "tests/faults/test_frozen.py::test_holding_the_interpreter_lock_for_long_kills_nobody",
+                "tests/faults/test_frozen.py::test_holding_the_interpreter_lock_for_long_kills_no_process",
             ),
             "A process that is declared frozen is killed": (
                 "tests/faults/test_frozen.py::test_a_proc_that_stays_stopped_is_ended_and_every_kind_of_caller_is_told",
             ),
             "A client that was itself stopped declares no process lost.": (
-                "tests/faults/test_frozen.py::test_a_client_that_was_stopped_itself_takes_nobody_for_dead",
+                "tests/faults/test_frozen.py::test_a_client_that_was_stopped_itself_takes_no_peer_for_dead",
             ),
             "`heartbeat_timeout=0` sets no limit": (
                 "tests/faults/test_frozen.py::test_without_a_timeout_a_stopped_process_is_waited_for",
@@ -475,7 +475,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_lost_hosts_midway.py::test_stopping_ends_within_the_bound_and_is_no_failure[freeze-procs.stop()]",
             ),
             "A pause of one's own is not the silence of others": (
-                "tests/faults/test_links.py::test_a_process_that_was_stopped_for_a_while_blames_nobody",
+                "tests/faults/test_links.py::test_a_process_that_was_stopped_for_a_while_blames_no_other",
             ),
             "Procs on the lost host may live on for a moment": (
                 "tests/faults/test_lost_clients.py::test_what_a_client_had_ends_with_it_and_another_client_does_not_notice[agent SIGKILL]",
@@ -505,12 +505,12 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_known_pains.py::test_calling_what_is_dead_raises_and_does_no_harm",
             ),
             "a call to an actor that is still starting": (
-                "tests/procs/test_supervision_basics.py::test_a_failing_constructor_is_reported_though_nobody_calls",
+                "tests/procs/test_supervision_basics.py::test_a_failing_constructor_is_reported_without_a_call",
                 "tests/procs/test_references.py::test_third_parties_may_call_an_actor_before_its_constructor_has_finished",
             ),
             "a call while R restarts": (
                 "tests/faults/test_restarts.py::test_a_call_in_flight_fails_and_one_that_comes_during_the_restart_waits",
-                "tests/faults/test_restarts.py::test_whoever_waits_for_a_restart_that_is_given_up_is_told",
+                "tests/faults/test_restarts.py::test_a_wait_for_a_restart_that_is_given_up_ends",
             ),
             "a call with `options(timeout=t, retries=n)`": (
                 "tests/procs/test_retrying.py::test_a_call_that_runs_out_of_attempts_says_so_and_has_the_answers_so_far",
@@ -542,7 +542,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "`actors.initialized`": (
                 "tests/faults/test_detection.py::test_who_waits_for_procs_to_start_is_told_that_one_of_them_died",
             ),
-            "whatever waits for another host": (
+            "all that waits for another host": (
                 "tests/faults/test_lost_hosts.py::test_everybody_who_waits_is_told_and_the_rest_is_of_use[freeze]",
             ),
             "`hosts.initialized`, and calls before": (
@@ -588,7 +588,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_bounds.py::test_a_flood_to_a_process_that_starts_again_waits_until_it_is_back",
             ),
             "values on one port": (
-                "tests/faults/test_bounds.py::test_a_port_that_nobody_reads_holds_its_senders_and_no_one_else",
+                "tests/faults/test_bounds.py::test_a_port_that_is_not_read_holds_its_senders_and_no_one_else",
             ),
             "what is on its way to one process of this host": (
                 "tests/faults/test_back_pressure.py::test_a_producer_faster_than_its_consumer_grows_neither_without_bound",
@@ -615,7 +615,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_bounds.py::test_failures_with_long_messages_are_remembered_in_few_bytes",
             ),
             "unread output": (
-                "tests/procs/test_output_order.py::test_output_that_nobody_reads_is_bounded_and_what_is_left_out_is_counted",
+                "tests/procs/test_output_order.py::test_output_that_is_not_read_is_bounded_and_what_is_left_out_is_counted",
             ),
             "The receiver says that it is full": (
                 "tests/faults/test_bounds.py::test_a_flood_to_a_busy_actor_waits_when_its_mailbox_holds_its_limit_in_bytes",
@@ -625,7 +625,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             ),
             "Descriptors: processes use what the hard limit allows": (
                 "tests/faults/test_descriptors.py::test_procs_have_as_many_descriptors_as_the_system_allows",
-                "tests/faults/test_descriptors.py::test_whoever_finds_no_descriptor_left_at_a_process_is_told_so",
+                "tests/faults/test_descriptors.py::test_a_caller_of_a_process_without_descriptors_is_told_so",
                 "tests/faults/test_descriptors.py::test_a_process_without_descriptors_is_called_and_stopped_by_means_of_its_reserve",
             ),
             "**No bound locks a program up.**": (
@@ -681,7 +681,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_exit_faults.py::test_ranks_dying_of_one_cause_are_one_report_and_each_reaches_the_hook",
             ),
             "An error of a `broadcast` that is the last line of a script": (
-                "tests/faults/test_ending.py::test_a_fault_of_the_last_line_is_reported_whatever_else_was_sent_last",
+                "tests/faults/test_ending.py::test_a_fault_of_the_last_line_is_reported_after_any_last_message",
             ),
         },
         "Keep it running": {
@@ -718,7 +718,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_restarts.py::test_a_call_of_a_third_process_that_comes_after_a_death_waits_for_the_restart",
             ),
             "Each restart is a warning of the logger": (
-                "tests/faults/test_restarts.py::test_a_process_is_replaced_though_nobody_has_talked_to_it_yet",
+                "tests/faults/test_restarts.py::test_a_process_is_replaced_before_any_message_to_it",
             ),
             "One failure more than `max_restarts`": (
                 "tests/faults/test_restarts.py::test_one_death_too_many_is_a_fault_that_says_how_often_it_was_tried",
@@ -787,7 +787,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_actor_threads.py::test_a_thread_that_vanishes_is_missed_however_an_actor_waits_for_it",
             ),
             "`no descriptor is left in the process`": (
-                "tests/faults/test_descriptors.py::test_whoever_finds_no_descriptor_left_at_a_process_is_told_so",
+                "tests/faults/test_descriptors.py::test_a_caller_of_a_process_without_descriptors_is_told_so",
             ),
             "`stopped by a signal`": (
                 "tests/faults/test_frozen.py::test_the_owner_of_a_proc_that_stays_stopped_hears_once_what_it_was",
@@ -877,16 +877,16 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             ),
             "the network: to send a message to a host": (
                 "tests/faults/test_trust.py::test_a_wrong_secret_is_refused_and_both_sides_know_why",
-                "tests/faults/test_trust.py::test_without_protection_nobody_listens_beyond_loopback_unless_told_to",
+                "tests/faults/test_trust.py::test_without_protection_no_host_listens_beyond_loopback_unless_told_to",
                 "tests/procs/test_attach.py::test_a_worker_with_another_secret_refuses_at_once_and_both_sides_say_why",
             ),
             "the network: to listen, to change what is said, to say it again": (
                 "tests/faults/test_trust.py::test_what_was_changed_on_the_way_is_not_handed_on",
                 "tests/faults/test_trust.py::test_a_recorded_session_cannot_be_played_again",
-                "tests/faults/test_trust.py::test_somebody_in_between_who_passes_the_proofs_on_is_found_out",
+                "tests/faults/test_trust.py::test_a_man_in_the_middle_who_passes_the_proofs_on_is_found_out",
             ),
             "the network: to read or set what ranks tell each other as they meet": (
-                "tests/faults/test_torch_stores.py::test_from_another_host_nobody_reads_where_ranks_of_a_mesh_meet",
+                "tests/faults/test_torch_stores.py::test_no_other_host_reads_where_ranks_of_a_mesh_meet",
                 "tests/faults/test_torch_stores.py::test_a_world_of_an_elastic_group_opens_no_store",
                 "tests/faults/test_torch_stores.py::test_another_user_does_not_reach_the_file_in_which_ranks_of_one_host_meet",
                 "tests/faults/test_torch_stores.py::test_a_script_on_one_host_meets_on_the_loopback_interface_alone",
@@ -894,18 +894,18 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_torch_stores.py::test_ranks_meet_by_init_process_group_and_open_no_store",
             ),
             "the network: to use up memory, descriptors or the log by knocking": (
-                "tests/faults/test_trust.py::test_two_thousand_who_say_nothing_keep_nobody_out",
+                "tests/faults/test_trust.py::test_two_thousand_who_say_nothing_keep_no_other_out",
                 "tests/faults/test_trust.py::test_a_listener_that_runs_out_of_descriptors_goes_on_when_there_are_some",
             ),
             "the network: to slow a host by handshakes, each of which takes a millisecond": (
-                "tests/pure/test_net_door.py::test_many_handshakes_keep_nobody_waiting_who_is_inside",
+                "tests/pure/test_net_door.py::test_many_handshakes_delay_no_peer_inside",
             ),
             "a peer that is let in, and broken: to crash a process with bytes that are no message": (
                 "tests/fuzz/test_parsers.py::test_no_bytes_do_what_none_may_do",
                 "tests/fuzz/test_live.py::test_no_bytes_of_a_peer_that_is_in_end_a_process_or_keep_it_from_others",
             ),
             "who can reach a port of the debugger: to run code in a process": (
-                "tests/faults/test_debugger_faults.py::test_a_port_is_open_only_where_asked_for_and_takes_nobody_without_the_token",
+                "tests/faults/test_debugger_faults.py::test_a_port_is_open_only_where_asked_for_and_takes_no_user_without_the_token",
                 "tests/procs/test_debug_adapter.py::test_another_user_of_the_machine_is_refused",
             ),
             "who can reach a port of the debugger: to run code in a rank through a port for [editors]": (
@@ -938,7 +938,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             ),
             "who names meshes, actors, threads, files or hosts, or has an actor print something: to have a terminal obey": (
                 "tests/pure/test_words_of_others.py",
-                "tests/pure/test_logs_terminal.py::test_whatever_is_printed_nothing_but_colours_is_left_that_a_terminal_obeys",
+                "tests/pure/test_logs_terminal.py::test_of_any_output_only_colours_are_left_that_a_terminal_obeys",
                 "tests/pure/test_debugger_commands.py::test_names_and_output_of_ranks_are_text_in_all_that_the_debugger_shows",
                 "tests/procs/test_hostile_names.py::test_what_a_program_says_at_its_end_is_text[die]",
             ),
@@ -979,7 +979,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/browser/test_dashboard_session.py::test_a_server_at_another_port_gets_no_session_and_can_do_nothing",
             ),
             "the admin interface, `monarch dashboard`, `monarch demo`: to have the dashboard run": (
-                "tests/browser/test_dashboard.py::test_what_ranks_print_is_text_whatever_it_is",
+                "tests/browser/test_dashboard.py::test_all_that_ranks_print_is_text",
                 "tests/browser/test_dashboard.py::test_the_policy_of_the_pages_lets_nothing_inline_run",
             ),
             "`monarch metrics --serve`: to read metrics": (
@@ -998,7 +998,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             ),
             "the port of a host: to say in its body": (
                 "tests/browser/test_pages_at_ports.py::test_a_page_gets_nothing_through_the_gateway_of_a_host",
-                "tests/faults/test_trust.py::test_garbage_lets_nobody_in",
+                "tests/faults/test_trust.py::test_garbage_lets_no_peer_in",
             ),
             "**Extensions** of the browser": "is not defended",
             "**What another user's server has left in the browser**": "is not defended",
@@ -1008,7 +1008,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
         "What is not": {
             "**Root**": "is not defended",
             "**One's own user.**": "is not defended",
-            "**Whoever has the secret, or a certificate of the CA.**": "is not defended",
+            "**Holders of the secret, or of a certificate of the CA.**": "is not defended",
             "**Actors among each other.**": "is not defended",
             "**Output that goes to a file.**": "is not defended",
             "**What torch opens itself.**": "is not defended",
@@ -1042,8 +1042,8 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_floods_of_connections.py::test_heartbeats_and_calls_survive_a_flood_by_who_may_connect[garbage]",
             ),
             "`tests/pure/test_net_door.py`, `tests/faults/test_trust.py`": (
-                "tests/pure/test_net_door.py::test_a_crowd_at_the_door_keeps_nobody_waiting_who_is_inside",
-                "tests/faults/test_trust.py::test_garbage_lets_nobody_in",
+                "tests/pure/test_net_door.py::test_a_crowd_at_the_door_delays_no_peer_inside",
+                "tests/faults/test_trust.py::test_garbage_lets_no_peer_in",
             ),
             "`tests/procs/test_ports_and_pages.py`, `tests/procs/test_debug_adapter_attacks.py`": (
                 "tests/procs/test_debug_adapter_attacks.py::test_a_page_in_a_browser_reaches_no_rank",
@@ -1130,7 +1130,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
         "Output": {
             "A proc prints into pipes that its agent reads.": (
                 "tests/procs/test_log_capture.py::test_a_line_says_where_it_was_printed_and_by_which_actor_and_endpoint",
-                "tests/procs/test_log_capture.py::test_lines_of_child_processes_and_c_libraries_are_nobodys",
+                "tests/procs/test_log_capture.py::test_lines_of_child_processes_and_c_libraries_have_no_author",
                 "tests/procs/test_output_pressure.py::test_a_proc_that_prints_more_than_is_shown_waits_and_calls_of_others_go_on",
             ),
         },
@@ -1181,7 +1181,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             ),
             "`deadlock`": ("tests/pure/test_supervision_deadlock.py",),
             "**Restarts keep addresses.**": (
-                "tests/faults/test_restarts.py::test_whoever_holds_a_reference_reaches_the_new_incarnation",
+                "tests/faults/test_restarts.py::test_a_holder_of_a_reference_reaches_the_new_incarnation",
             ),
             "**Deadlocks are found by the waiting processes.**": (
                 "tests/faults/test_deadlocks.py::test_an_actor_may_catch_it_and_the_chain_crosses_processes",
@@ -1243,7 +1243,7 @@ LIFE: Mapping[str, tuple[str, ...]] = {
         "tests/procs/test_rdma_paths.py::test_one_action_may_read_here_and_write_there[vm]",
         "tests/procs/test_rdma_paths.py::test_a_key_that_was_guessed_opens_nothing[vm]",
         "tests/procs/test_rdma_paths.py::test_a_part_can_be_read[messages]",
-        "tests/procs/test_rdma_leases.py::test_memory_outlives_what_the_owner_had_as_long_as_somebody_has_a_handle",
+        "tests/procs/test_rdma_leases.py::test_memory_outlives_what_the_owner_had_as_long_as_there_is_a_handle",
         "tests/procs/test_rdma_leases.py::test_a_process_that_ends_holds_nothing_any_more",
         "tests/procs/test_rdma_replicas.py::test_a_replica_has_each_version_that_it_pulls",
     ),
@@ -1346,8 +1346,8 @@ LIFE: Mapping[str, tuple[str, ...]] = {
 PAINS: Mapping[str, tuple[str, ...]] = {
     "A mesh with a dead rank, or a stopped one, may be called inside of `except`: nothing happens to the caller.": (
         "tests/faults/test_known_pains.py::test_calling_what_is_dead_raises_and_does_no_harm",
-        "tests/procs/test_lifecycle.py::test_calling_a_stopped_mesh_raises_and_harms_nobody",
-        "tests/procs/test_lifecycle.py::test_calling_actors_of_stopped_procs_raises_and_harms_nobody",
+        "tests/procs/test_lifecycle.py::test_calling_a_stopped_mesh_raises_and_harms_no_other",
+        "tests/procs/test_lifecycle.py::test_calling_actors_of_stopped_procs_raises_and_harms_no_other",
         "tests/procs/test_lifecycle.py::test_an_actor_that_calls_a_stopped_mesh_gets_the_error_and_serves_on",
         "tests/procs/test_supervision_basics.py::test_the_owner_of_a_failed_actor_hears_of_it_once_and_lives_on_if_it_handles_it",
     ),
@@ -1400,19 +1400,19 @@ PAINS: Mapping[str, tuple[str, ...]] = {
         "tests/faults/test_deadlocks.py::test_actors_that_wait_for_each_other_are_told_so_and_go_on",
         "tests/faults/test_known_pains.py::test_a_reference_whose_owner_is_gone_says_so_to_everybody_who_calls_it",
     ),
-    "A fault interrupts whatever the main thread does, exits with status 1, and is not the last to be delivered.": (
+    "A fault interrupts the main thread at any work, exits with status 1, and is not the last to be delivered.": (
         "tests/faults/test_exit_faults.py::test_an_unhandled_fault_ends_a_program_with_status_1_and_one_report_though_it",
         "tests/faults/test_exit_faults.py::test_faults_after_the_first_reach_the_hook_and_are_reported",
         "tests/faults/test_exit_faults.py::test_two_faults_at_once_are_both_reported",
         "tests/procs/test_supervision_basics.py::test_a_hook_that_returns_drops_the_fault_and_later_faults_still_arrive",
     ),
-    "No error vanishes: at the end of the script, of a call that nobody reads, of a task, in `__cleanup__`.": (
+    "No error vanishes: at the end of the script, of a call that is not read, of a task, in `__cleanup__`.": (
         "tests/procs/test_new_user.py::test_a_fault_at_the_very_end_of_the_script_is_not_lost",
-        "tests/faults/test_ending.py::test_a_fault_of_the_last_line_is_reported_whatever_else_was_sent_last",
-        "tests/faults/test_unread_errors.py::test_an_error_that_nobody_reads_is_warned_of_once_when_its_future_goes",
+        "tests/faults/test_ending.py::test_a_fault_of_the_last_line_is_reported_after_any_last_message",
+        "tests/faults/test_unread_errors.py::test_an_error_that_is_not_read_is_warned_of_once_when_its_future_goes",
         "tests/faults/test_unread_errors.py::test_what_is_unread_when_the_program_ends_is_told_once",
         "tests/procs/test_errors.py::test_a_cleanup_that_raises_is_reported_once_however_the_actor_ended",
-        "tests/faults/test_known_pains.py::test_the_error_of_a_task_that_nobody_awaits_is_printed",
+        "tests/faults/test_known_pains.py::test_the_error_of_a_task_that_is_not_awaited_is_printed",
     ),
     "A result that has arrived is not lost when the mesh stops or fails before it is read.": (
         "tests/procs/test_futures.py::test_a_result_that_has_arrived_is_not_lost_when_the_mesh_is_stopped",
@@ -1440,7 +1440,7 @@ PAINS: Mapping[str, tuple[str, ...]] = {
         "tests/faults/test_known_pains.py::test_the_error_of_a_bootstrap_function_names_the_procs_it_ran_on",
         "tests/procs/test_controllers.py::test_a_controllers_failure_skips_the_hook_and_reaches_its_callers",
         "tests/procs/test_bootstrap.py::test_a_proc_that_is_killed_while_idle_is_reported",
-        "tests/procs/test_bootstrap.py::test_a_bootstrap_function_that_raises_is_told_to_whoever_uses_the_procs",
+        "tests/procs/test_bootstrap.py::test_a_bootstrap_function_that_raises_is_told_to_the_users_of_the_procs",
         "tests/procs/test_supervision_basics.py::test_the_hook_is_called_once_for_each_failed_rank",
     ),
     "The death of a process is told at once.": (

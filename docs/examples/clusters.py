@@ -45,11 +45,11 @@ def use(addresses: list[str]) -> HostMesh:
 def unreachable(folder: str) -> None:
     # region unreachable
     with configured(mesh_attach_config_timeout="1s"):
-        hosts = attach_to_workers(workers=[f"ipc://{folder}/nobody"])
+        hosts = attach_to_workers(workers=[f"ipc://{folder}/no_worker"])
         try:
             hosts.initialized.get()
         except RuntimeError as error:
-            assert "attach failed" in str(error) and "nobody" in str(error)
+            assert "attach failed" in str(error) and "no_worker" in str(error)
     # endregion
     hosts.stop().get()
 

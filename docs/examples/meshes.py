@@ -50,7 +50,7 @@ assert grid.sizes == {"replica": 2, "stage": 2, "tp": 2}
 
 assert where.rename(gpus="tp").sizes == {"replica": 2, "tp": 4}
 
-one = where.flatten("rank").slice(rank=0)  # rank 0, whatever the shape
+one = where.flatten("rank").slice(rank=0)  # rank 0, of any shape
 assert len(one) == 1
 # endregion
 

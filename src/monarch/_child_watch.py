@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import weakref
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ._proc_stat import EXIT_STATUS, STATE, stat_of
 
+if TYPE_CHECKING:
+    import subprocess
+
+PR_SET_PDEATHSIG = 1  # of `prctl`: the signal that the kernel sends when the parent ends
 _CHANGES = os.WNOHANG | os.WUNTRACED | os.WCONTINUED
 
 
@@ -34,6 +41,30 @@ class ChildWatch:
         """Forget all children, in a forked child, which has its own."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+class Lifeline:
+    """Has the kernel continue a child that is stopped when this process ends.
+
+    From its first moment on: `PR_SET_PDEATHSIG` is for code of the child's own to ask for.
+
+    Attributes:
+        fd: What the child inherits, and the caller closes.
+    """
+
+    def __init__(self) -> None:
+        self.fd, alive = os.pipe()
+        self._end = weakref.finalize(self, os.close, alive)
+
+    def tie(self, child: subprocess.Popen[bytes]) -> None:
+        """Hold while `child` is referred to."""
+        fcntl.fcntl(self.fd, fcntl.F_SETOWN, child.pid)
+        fcntl.fcntl(self.fd, fcntl.F_SETSIG, signal.SIGCONT)
+        fcntl.fcntl(self.fd, fcntl.F_SETFL, os.O_ASYNC)
+        weakref.finalize(child, self._cut)
+
+    def _cut(self) -> None:
+        self._end()
 
 
 def changes(pid: int = -1) -> Iterator[tuple[int, int]]:

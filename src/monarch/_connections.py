@@ -63,7 +63,7 @@ class Connections:
 
 
 def _sockets() -> dict[int, int]:
-    """All sockets of this process: descriptor and inode."""
+    """Return the sockets of this process: descriptor to inode."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):

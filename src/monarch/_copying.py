@@ -2,7 +2,7 @@
 
 One core copies a few GB/s, which is what large messages take most of their time for; two copy
 almost twice as much. Both take the next piece as soon as they have copied one, so where the other
-cores are busy, the calling thread does it all and waits for nobody.
+cores are busy, the calling thread does it all and waits for no other.
 """
 
 from __future__ import annotations

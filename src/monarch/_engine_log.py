@@ -25,7 +25,7 @@ FOLDER = os.path.join(HERE, "engine")
 """Where the files are, below the working directory of each process, in a folder per program."""
 
 FAILURES = os.path.join(HERE, "failures")
-"""Where the reports of failures are that nobody handled."""
+"""The folder of reports of unhandled failures."""
 
 _MOST_REPORTS = 20
 _MOST_PROGRAMS = 20  # of which files are kept

@@ -3,8 +3,8 @@
 One listens where clients connect, the other connects to the port. Each direction is a loop that
 reads, then has what it read written on the other side before it reads more: so a slow reader slows
 its writer, as without anything in between. What ends a connection: both sides have sent all; one of
-them, or one of the actors, or its host, is gone, and then it ends with a reset, so that nobody
-takes what has come for the whole.
+them, or one of the actors, or its host, is gone, and then it ends with a reset, so that a
+part is not taken for the whole.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Listener(Actor):
             await remote.open.call_one(number)
             await asyncio.gather(self._send(reader, number), self._receive(writer, number))
             whole = True
-        except (ActorError, SupervisionError, OSError) as error:  # nobody is there, or is any more
+        except (ActorError, SupervisionError, OSError) as error:  # nothing listens there now
             refused = getattr(error, "exception", None)
             if isinstance(refused, ConnectionRefusedError) and self._refused.next_is_told():
                 logger.warning("connection %d was refused: %s", self._refused.count, refused)

@@ -1,7 +1,7 @@
 """Stores of `torch.distributed` that open no port.
 
 A store is kept by one process, and asked over the connections that the program has anyway: between
-hosts they are those that have proved who they are, and nobody else can read or set a key.
+hosts they are those that have proved who they are, and no other process can read or set a key.
 
 A process is told of a store that it does not keep without importing torch: that takes seconds, and
 records are read on the thread that reads all messages.

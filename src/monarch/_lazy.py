@@ -77,9 +77,9 @@ def note(area: str, text: str, *args: object) -> None:
 
     Notes are about processes, links, failures and bounds, not about messages.
 
-    It goes to the loggers ``monarch.engine.*``, which are silent until somebody sets the level of
-    ``monarch.engine``: a program that wants the notes in its own logging, or `_engine_log`. Until
-    then nothing is imported or formatted.
+    It goes to the loggers ``monarch.engine.*``, which are silent until the program sets the level
+    of ``monarch.engine``: a program that wants the notes in its own logging, or `_engine_log`.
+    Until then nothing is imported or formatted.
 
     Args:
         area: The end of the logger's name.

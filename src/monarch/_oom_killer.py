@@ -30,7 +30,7 @@ class OutOfMemory:
         """Describe a possible reason of a SIGKILL; empty if none is found, or all are explained."""
         if count_of(read(_COUNTERS), "oom_kill") <= self._known:
             return ""
-        self._known += 1  # one for each: a SIGKILL much later is somebody else's
+        self._known += 1  # one for each: a SIGKILL much later has another sender
         before, self._hits = self._hits, dict(_hits())
         for group, hits in self._hits.items():
             if hits > before.get(group, 0) and (limit := _limit(group)):

@@ -236,7 +236,7 @@ def names(path: StrPath, pattern: str = ".*") -> list[str]:
 
 
 def look(path: StrPath) -> int:
-    """Open a file for reading of which the content is only shown, whoever may write it.
+    """Open a file for reading of which the content is only shown, whichever users may write it.
 
     No link leads to it, or to its folder. Its owner is that of the folder, or this user, or root.
 

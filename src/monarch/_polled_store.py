@@ -17,12 +17,13 @@ SHORTEST, LONGEST = 0.0005, 0.05  # seconds between two looks into a store
 class PolledStore(dist.Store):  # type: ignore[misc]
     """A store for torch, in which each wait looks for more than its keys.
 
-    torch's C++ does not keep it: whoever hands it on does.
+    torch's C++ does not keep it: its maker must.
 
     Args:
         base: What has the keys: a store of torch, or a `KeptStore`.
         check: Raises what ends a wait.
-        limit: Of a wait for which torch gives none. None: there is no limit, whatever torch gives.
+        limit: Of a wait for which torch gives none. None: there is no limit, even if torch gives
+            one.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class PolledStore(dist.Store):  # type: ignore[misc]
         while not self.check(keys):
             self._check()
             if end is not None and time.monotonic() > end:
-                raise dist.DistStoreError(f"nobody has set all of {', '.join(keys)} within {limit}")
+                raise dist.DistStoreError(f"not all of {', '.join(keys)} were set within {limit}")
             time.sleep(pause)
             pause = min(2 * pause, LONGEST)
 
@@ -78,7 +79,7 @@ class PolledStore(dist.Store):  # type: ignore[misc]
         return count
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Ignore it: the limit is that of whoever made the store."""
+        """Ignore it: the limit was given when the store was made."""
 
     def has_extended_api(self) -> bool:
         return False

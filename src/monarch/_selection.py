@@ -39,7 +39,7 @@ class Selection:
 
     @staticmethod
     def all() -> Selection:
-        """All ranks."""
+        """Select every rank."""
         return Selection("*")
 
     @staticmethod

@@ -11,7 +11,7 @@ import os
 import signal
 
 SIGNAL = signal.SIGRTMIN + 9
-"""Whoever sends it must know that the process catches it: it would end any other."""
+"""Sent only to processes that are known to catch it: it would end any other."""
 
 FILE = "monarch-stacks"
 """Name of the memory file, in ``/proc/PID/fd``."""

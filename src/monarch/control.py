@@ -1,6 +1,6 @@
 """Control of a running process from outside: its configuration; stopping and restarting a mesh.
 
-Whoever may send it a control record is the same user; see `monarch.programs`. The answers end the
+Only the same user can send it a control record; see `monarch.programs`. The answers end the
 waits, or the end of the process.
 """
 
@@ -43,7 +43,7 @@ class OwnedMesh(NamedTuple):
     """Ask for the owner of a mesh, and stop the mesh if wanted.
 
     A client beside the program ──▶ a process that may own it. Answer: whether its procs start again
-    when they end, once it has stopped; None if nobody here owns it.
+    when they end, once it has stopped; None if it is not owned here.
 
     Attributes:
         uid: Of a mesh of procs.

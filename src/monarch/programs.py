@@ -239,7 +239,7 @@ def of_all_hosts(what: str, ask: Callable[[list[ProcAddress]], Future[R]]) -> Fu
     def asked(agents: Future[list[ProcAddress]]) -> None:
         try:
             answers = ask(agents.get())
-        except BaseException as error:  # of this callback nobody would hear
+        except BaseException as error:  # an error of this callback would be lost
             found.reject(error)
         else:
             when_done(answers, lambda done: found.resolve(done, Future.get))

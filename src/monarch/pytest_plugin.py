@@ -1,6 +1,6 @@
 """A plugin that pytest finds by itself: a fault belongs to the test that caused it.
 
-A failure that nobody handled ends a program. In a test run it fails the test, unless the test has
+An unhandled failure ends a program. In a test run it fails the test, unless the test has
 seen it as the error of a call; it ends neither the run nor another test. What the test waits for
 when it comes raises `SupervisionError`. At the end of the run everything is shut down, before
 pytest closes what it captures.
@@ -53,7 +53,7 @@ class _Run:
         if client is None:
             return ""
         client.settle_faults()
-        knows = client.faults.told.knows
+        knows = client.faults.delivered_failures.knows
         reports, self._reports = self._reports, []
         return "\n".join(
             text

@@ -6,8 +6,8 @@
     trainers = procs.spawn("trainers", Trainer)
 
 When a rank fails, the strategy says which ranks start again: the processes, then the actors on
-them, with the arguments they were spawned with. The mesh keeps its address, so whoever holds a
-reference reaches the new incarnation. A call that was in flight fails with SupervisionError; one
+them, with the arguments they were spawned with. The mesh keeps its address, so existing
+references reach the new incarnation. A call that was in flight fails with SupervisionError; one
 that comes during the restart waits for it. A failure that was answered with a restart goes no
 further; one more than the strategy allows goes to the owner, as any failure does.
 """

@@ -1,4 +1,4 @@
-"""Secrets that hosts share, so that they let each other in and nobody else.
+"""Secrets that hosts share, so that they let in each other and no other.
 
 `write_secret_file` makes one for good, ``monarch secret`` does the same from a terminal;
 `make_secret` gives the text, for MONARCH_SECRET. `attach_to_workers` and the worker loops of
@@ -40,7 +40,7 @@ def write_secret_file(path: str | os.PathLike[str]) -> None:
         fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
         raise FileExistsError(
-            f"{target} exists and is left as it is; remove it first if nobody uses its secret"
+            f"{target} exists and is left as it is; remove it first if its secret is not in use"
         ) from None
     with open(fd, "w") as file:
         file.write(make_secret() + "\n")

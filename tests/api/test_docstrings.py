@@ -234,7 +234,8 @@ def test_no_summary_begins_with_a_pronoun_or_a_section() -> None:
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
         and (doc := ast.get_docstring(node))
         and re.match(
-            r"(Args|Raises|Returns):|(What|Who|Whom|Whose|Whoever|Whether|Nobody|Somebody|Those)\b",
+            r"(Args|Raises|Returns):|(What|Who|Whom|Whose|Whoever|Whether|Nobody|Somebody|Those)\b"
+            r"|(All|The same|Some|One of|It,|Likewise)\b",
             doc,
         )
     ]

@@ -128,7 +128,7 @@ def test_a_good_line_is_a_value_and_the_time_that_the_end_took() -> None:
         (0, line("ms"), "measured in ms, the catalogue says µs"),
     ],
 )
-def test_whatever_goes_wrong_is_an_error_with_the_output(
+def test_every_failure_is_an_error_with_the_output(
     status: int | None, out: str, wanted: str
 ) -> None:
     outcome = interpret(CALL, status, 60, out, "first\nlast words\n", ended=10.5)

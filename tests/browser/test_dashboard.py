@@ -181,7 +181,7 @@ def test_each_page_complains_of_nothing_and_is_for_everybody(tab: Tab, view: str
     page.emulate_media(color_scheme="light")
 
 
-def test_what_ranks_print_is_text_whatever_it_is(tab: Tab) -> None:
+def test_all_that_ranks_print_is_text(tab: Tab) -> None:
     page = tab.open("logs?mesh=trainers&rank=1")
     tab.wait_for(".line", "<img src=x onerror=alert(1)><script>alert(2)</script>")
     tab.wait_for(".line", "red \ufffdgnirts javascript:alert(3)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import tempfile
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 from endings.cases import Case
 from endings.sandbox import Sandbox
 from helpers.scripts import GONE_WITHIN, SLACK, TAG, package_path, wait_tag_gone
+from helpers.waiting import is_alive
 from helpers.workers import children_of
 
 PROGRAM = Path(__file__).with_name("program.py")
@@ -74,10 +76,18 @@ def _signal(case: Case, client: int) -> None:
     agents = [child for child in children_of(client) if _title(child).startswith("monarch agent")]
     spawners = [child for agent in agents for child in children_of(agent)]
     pids = {"client": [client], "agent": agents, "spawner": spawners}
+    late = False
     for who, number in case.way.signals:
         for pid in pids[who]:
+            late |= number == signal.SIGSTOP and not is_alive(client)
             with suppress(ProcessLookupError):  # it has ended meanwhile
                 os.kill(pid, number)
+    if late:
+        # the kernel has told of the client's end already, and where agent and spawner both are
+        # stopped there is no other process that could act
+        for pid in agents:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 def _title(pid: int) -> str:

@@ -80,7 +80,7 @@ def test_a_question_that_can_not_be_interrupted_ends_with_its_child(program: Dem
     child_of(program)
 
 
-def test_a_question_for_which_nobody_waits_any_more_ends_with_its_child(program: Demo) -> None:
+def test_a_question_that_is_not_waited_for_any_more_ends_with_its_child(program: Demo) -> None:
     child = child_of(program)
     with program.asker.open("GET", "/v1/events"):  # others go on
         connection = http.client.HTTPConnection(urlsplit(program.url).netloc, timeout=60)

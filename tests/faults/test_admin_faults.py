@@ -111,7 +111,7 @@ def test_who_looks_on_sees_the_failure_that_ends_the_program(
     assert [failure["root_cause"] for failure in shown["failures"]] == ["trainer[1]"]
 
 
-def test_no_helper_runs_before_somebody_asks_and_after_nobody_has_for_long(tmp_path: Path) -> None:
+def test_no_helper_runs_before_a_request_and_long_after_the_last(tmp_path: Path) -> None:
     with program_with_admin(tmp_path, idle=0.5) as (_, _, door, asker):
         assert door._process is None
         asker.get("/v1/root")

@@ -267,14 +267,14 @@ class Source(Actor):
         other.send("done")
 
 
-def test_a_port_that_nobody_reads_holds_its_senders_and_no_one_else(spawn: Spawn) -> None:
+def test_a_port_that_is_not_read_holds_its_senders_and_no_one_else(spawn: Spawn) -> None:
     source, echo = (spawn(1).spawn("source", Source), spawn(1).spawn("echo", Echo))
     with small_limits():
         port, unread = Channel[bytes].open()
     other, sent = open_channel()
     filling = source.fill.call_one(port, 200, MIB, other)
     assert sent.recv().get() == "0"
-    wait_until(lambda: unread._queue._pressure.held, what="the port to be full")
+    wait_until(lambda: unread._queue._pressure.paused, what="the port to be full")
     assert echo.say.call_one(1).get() == 1
     for _ in range(200):
         assert len(unread.recv().get()) == MIB
@@ -302,7 +302,7 @@ def test_the_senders_of_a_full_port_go_on_when_its_receiver_is_forgotten(spawn: 
     del unread
     other, sent = open_channel()
     filling = source.fill.call_one(port, 200, MIB, other)
-    wait_until(lambda: receivers[0]._queue._pressure.held, what="the port to be full")
+    wait_until(lambda: receivers[0]._queue._pressure.paused, what="the port to be full")
     receivers.clear()
     filling.get()
     assert [sent.recv().get() for _ in range(201)][-1] == "done"

@@ -106,7 +106,7 @@ def test_commands_may_come_from_a_file(spawn: Spawn) -> None:
         and "(Pdb) p doubled\n8\n" in done.stdout
         and "the endpoint has returned" in done.stdout
     )
-    assert "Nobody is in the debugger." in done.stdout
+    assert "No rank is in the debugger." in done.stdout
     assert answer.get() == 12
 
 
@@ -305,7 +305,7 @@ def test_another_terminal_reaches_ranks_on_attached_hosts(spawn_far: Spawn) -> N
         assert spinning.get() > 0
 
 
-def test_a_port_is_open_only_where_asked_for_and_takes_nobody_without_the_token(
+def test_a_port_is_open_only_where_asked_for_and_takes_no_user_without_the_token(
     script: list[str],
 ) -> None:
     with at_terminal(script, MONARCH_DEBUG_SERVER_PORT="0") as program:
@@ -372,7 +372,7 @@ def test_a_connection_that_hangs_up_is_detached_from_a_rank_that_waits_or_runs(
 def test_connections_without_the_token_do_not_keep_out_who_has_it(port: tuple[str, int]) -> None:
     silent = [socket.create_connection(port) for _ in range(server._MOST + 2)]
     with socket.create_connection(port) as owner:
-        say(owner, "token\nlist\n", "Nobody is in the debugger.")
+        say(owner, "token\nlist\n", "No rank is in the debugger.")
     for each in silent:
         each.close()
 

@@ -305,7 +305,7 @@ greedy.stop().get()
     assert result.exit_code == 0, str(result)
 
 
-def test_whoever_finds_no_descriptor_left_at_a_process_is_told_so() -> None:
+def test_a_caller_of_a_process_without_descriptors_is_told_so() -> None:
     result = run_script(
         _GREEDY
         + """

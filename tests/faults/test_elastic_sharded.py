@@ -266,7 +266,7 @@ def test_shards_are_laid_out_anew_when_a_group_grows_and_shrinks(
     assert sizes == {step: 1 if step < 5 else 3 if step < fewer else 2 for step in range(STEPS)}
 
 
-def test_a_shard_that_nobody_else_has_is_lost_without_a_checkpoint(
+def test_a_shard_that_no_other_rank_has_is_lost_without_a_checkpoint(
     hosts: HostMesh, tmp_path: Path
 ) -> None:
     deaths = Deaths(tmp_path, {"step 3": [0]})

@@ -346,7 +346,7 @@ def test_actors_in_the_clients_process_clean_up_when_the_program_ends() -> None:
 @pytest.mark.parametrize(
     "later", ["", "a.slice(g=1).ok.broadcast()", "a.ok.broadcast()", "a.slice(g=1).ok.call_one()"]
 )
-def test_a_fault_of_the_last_line_is_reported_whatever_else_was_sent_last(later: str) -> None:
+def test_a_fault_of_the_last_line_is_reported_after_any_last_message(later: str) -> None:
     result = run_script(f"""
         import time
         from monarch.actor import Actor, endpoint, this_host

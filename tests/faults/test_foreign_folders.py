@@ -21,7 +21,7 @@ import pytest
 from helpers.strangers import STRANGER, given_to_stranger, needs_another_user, plant
 from helpers.waiting import wait_until
 from monarch import _engine_log, _ours
-from monarch._core.hub.prints import NOBODY
+from monarch._core.hub.prints import NO_AUTHOR
 from monarch._core.net import unix
 from monarch._core.processes.output import Output, Source
 from monarch.config import configured
@@ -104,7 +104,7 @@ def log_of_rank() -> None:
     record = keep.KeepLogs(os.getcwd(), ".monarch/logs/job", "job", 1000, 3)
     keep._keep(service, SimpleNamespace(peer=PID), record)  # type: ignore[arg-type]
     source = Source("trainers", 0, "gpus=0", "machine", 0, 1, True, "uid.0")
-    kept[0].put(Output(source, "stdout", 1.0, [(NOBODY, "a line")]), lambda: None)
+    kept[0].put(Output(source, "stdout", 1.0, [(NO_AUTHOR, "a line")]), lambda: None)
     kept[0].close()
 
 

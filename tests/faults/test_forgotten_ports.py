@@ -181,7 +181,7 @@ def test_the_ranks_that_forgot_are_told_apart_from_those_that_answered(
             assert error is None
 
 
-def test_whoever_receives_the_answer_at_a_port_of_its_own_is_told(spawn: Spawn) -> None:
+def test_the_receiver_of_an_answer_at_a_port_of_its_own_is_told(spawn: Spawn) -> None:
     forgetful = spawn(1).spawn("desk", Forgetful)
     port, receiver = open_channel()
     send(forgetful.forget, (), {}, port=port)
@@ -278,7 +278,7 @@ def test_a_stop_is_reported_as_a_stop_for_ports_that_go_with_their_actor(
         unanswered.get()
 
 
-def test_nobody_is_told_of_a_port_in_a_message_that_nobody_waits_for(spawn: Spawn) -> None:
+def test_a_port_in_a_one_way_message_is_reported_to_no_caller(spawn: Spawn) -> None:
     class Tells(Actor):
         def __init__(self, forgetful: Forgetful) -> None:
             self.forgetful = forgetful

@@ -270,7 +270,7 @@ def test_without_a_timeout_a_stopped_process_is_waited_for() -> None:
 
 
 @several_at_a_time
-def test_a_client_that_was_stopped_itself_takes_nobody_for_dead() -> None:
+def test_a_client_that_was_stopped_itself_takes_no_peer_for_dead() -> None:
     run("""
         procs, workers, pids = up(1)
         me = os.getpid()
@@ -352,17 +352,17 @@ HOLD = """
 
 
 @several_at_a_time
-def test_holding_the_interpreter_lock_for_long_kills_nobody() -> None:
+def test_holding_the_interpreter_lock_for_long_kills_no_process() -> None:
     run(HOLD.format(timeout="1s", seconds=4))
 
 
 @several_at_a_time
-def test_holding_the_interpreter_lock_for_longer_than_the_usual_limit_kills_nobody() -> None:
+def test_holding_the_interpreter_lock_for_more_than_the_usual_limit_kills_no_process() -> None:
     run(HOLD.format(timeout=shortened("10s", "2s"), seconds=shortened(60, 7)), timeout=150)
 
 
 @several_at_a_time
-def test_holding_the_interpreter_lock_again_and_again_kills_nobody() -> None:
+def test_holding_the_interpreter_lock_again_and_again_kills_no_process() -> None:
     run("""
         procs, workers, pids = up(1, heartbeat_timeout="400ms")
         for _ in range(8):

@@ -7,11 +7,14 @@ on, and ends; then the spawner; then the procs.
 from __future__ import annotations
 
 import itertools
+import os
 import signal
+import textwrap
+from pathlib import Path
 
 import pytest
 
-from helpers.scripts import program, run_script
+from helpers.scripts import package_path, program, run_script
 
 pytestmark = pytest.mark.processes("they are stopped")
 CLIENT = """
@@ -31,6 +34,24 @@ CLIENT = """
         print("now", flush=True)
         Channel.open()[1].recv().get()
 """
+STARTING = """
+    import os
+    from helpers.processes import wait_stopped
+    from helpers.workers import children_of
+    from monarch.actor import Channel, this_host
+
+    this_host().spawn_procs({"n": 3})
+    (agent,) = children_of(os.getpid())
+    wait_stopped(agent)
+    print("now", flush=True)
+    Channel.open()[1].recv().get()
+"""
+STOPS_ITSELF = """
+    import os, signal, sys
+
+    if any("agent_main" in each for each in sys.orig_argv):
+        os.kill(os.getpid(), signal.SIGSTOP)
+"""
 WHO = ("agent", "spawner", "proc")
 
 
@@ -38,5 +59,15 @@ WHO = ("agent", "spawner", "proc")
 def test_all_end_though_several_of_them_stand_still(names: tuple[str, ...]) -> None:
     source = CLIENT.replace("NAMES", repr(names))
     result = run_script(program(source), signal_after=("now", signal.SIGKILL))
+    assert "now" in result.stdout, str(result)
+    assert result.left_behind == [], str(result)
+
+
+def test_an_agent_ends_that_is_stopped_before_any_code_of_ours_runs(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(STOPS_ITSELF))
+    path = f"{tmp_path}{os.pathsep}{package_path()}"
+    result = run_script(
+        program(STARTING), env={"PYTHONPATH": path}, signal_after=("now", signal.SIGKILL)
+    )
     assert "now" in result.stdout, str(result)
     assert result.left_behind == [], str(result)

@@ -157,7 +157,7 @@ def test_a_worker_that_dies_is_reported_with_its_output_and_the_job_starts_anew(
     again.kill()
 
 
-def test_the_end_of_a_job_is_no_news_whoever_ends_it(
+def test_the_end_of_a_job_by_any_program_is_no_news(
     state_file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = ProcessJob({"workers": 2})
@@ -275,7 +275,7 @@ def test_a_saved_job_survives_the_death_of_its_program(home: Home) -> None:
     job.kill()
 
 
-def test_a_process_number_that_belongs_to_somebody_else_by_now_is_left_alone(
+def test_a_process_number_that_has_another_owner_by_now_is_left_alone(
     state_file: Path,
 ) -> None:
     job = ProcessJob({"workers": 1})

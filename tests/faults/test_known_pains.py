@@ -290,7 +290,7 @@ def test_a_reference_whose_owner_is_gone_says_so_to_everybody_who_calls_it(
 # 9: tasks
 
 
-def test_the_error_of_a_task_that_nobody_awaits_is_printed() -> None:
+def test_the_error_of_a_task_that_is_not_awaited_is_printed() -> None:
     result = run_script("""
         import asyncio
         from monarch.actor import Actor, endpoint, this_host

@@ -170,7 +170,7 @@ def test_a_worker_gone_without_a_word_is_lost_once_its_port_is_closed(patient: N
         worker.wait_frames(1)
         worker.die()
         client.wait(lambda: client.lost)
-        assert "nobody listens there" in client.lost[0][1]
+        assert "nothing listens there" in client.lost[0][1]
 
 
 def test_a_restarted_worker_at_the_same_address_is_another() -> None:
@@ -206,7 +206,7 @@ def test_a_worker_that_does_not_come_up_is_lost_with_what_was_wrong(quick: None)
         (lost,) = client.lost
         assert lost[0] == host
         assert (
-            "could not be reached for 2s (mesh_attach_config_timeout): nobody listens there"
+            "could not be reached for 2s (mesh_attach_config_timeout): nothing listens there"
             in lost[1]
         )
 
@@ -304,7 +304,7 @@ end.close("done")
 """
 
 
-def test_a_process_that_was_stopped_for_a_while_blames_nobody() -> None:
+def test_a_process_that_was_stopped_for_a_while_blames_no_other() -> None:
     """The worker waits longer than the pause lasts; the client, by its own clock, would not."""
     with configured(channel_reconnect_timeout="30s"):
         worker = End(LOCAL)

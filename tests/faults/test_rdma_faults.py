@@ -122,7 +122,7 @@ def test_an_owner_that_dies_in_the_middle_ends_the_transfer(
 
 
 @OTHERS
-def test_nothing_of_a_stopped_owner_is_needed_once_it_has_let_somebody_in(spawn: Spawn) -> None:
+def test_nothing_of_a_stopped_owner_is_needed_once_it_has_let_a_reader_in(spawn: Spawn) -> None:
     owner, user, pid = actors(spawn)
     user.keep.call_one("it", owner.make.call_one("a", SIZE).get()).get()
     user.read_kept.call_one("it").get()

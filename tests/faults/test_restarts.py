@@ -156,9 +156,7 @@ def test_one_for_one_replaces_a_failed_actor_in_its_process(spawn: Spawn, faults
 
 
 @pytest.mark.processes("processes that end while they start")
-def test_a_process_is_replaced_though_nobody_has_talked_to_it_yet(
-    spawn: Spawn, faults: Faults
-) -> None:
+def test_a_process_is_replaced_before_any_message_to_it(spawn: Spawn, faults: Faults) -> None:
     spawner = spawner_of(pids(spawn(1).spawn("others", Worker))[0])
     others = set(children_of(spawner))
     procs = spawn(1, restart=OneForOne())
@@ -257,9 +255,7 @@ class Caller(Actor):
         return steps(self.workers)
 
 
-def test_whoever_holds_a_reference_reaches_the_new_incarnation(
-    spawn: Spawn, faults: Faults
-) -> None:
+def test_a_holder_of_a_reference_reaches_the_new_incarnation(spawn: Spawn, faults: Faults) -> None:
     mesh = spawn(2, restart=OneForOne()).spawn("workers", Worker)
     holder = spawn(1).spawn("holder", Caller, mesh)
     assert holder.steps.call_one().get(timeout=PATIENCE) == [(1, 0), (1, 0)]
@@ -321,7 +317,7 @@ def alive(mesh: Worker) -> bool:
     return mesh.slice(gpus=0).step.call_one().exception(timeout=PATIENCE) is None
 
 
-def test_whoever_waits_for_a_restart_that_is_given_up_is_told(spawn: Spawn, faults: Faults) -> None:
+def test_a_wait_for_a_restart_that_is_given_up_ends(spawn: Spawn, faults: Faults) -> None:
     procs = spawn(1, restart=OneForOne(max_restarts=3))
     mesh = procs.spawn("workers", Worker, fail_until=100)
     steps(mesh)

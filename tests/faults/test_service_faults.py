@@ -139,7 +139,7 @@ def test_a_replica_that_dies_is_replaced_under_the_same_handle() -> None:
         assert survivor in now and victim not in now
 
 
-def test_a_call_that_may_not_be_repeated_says_that_nobody_knows_its_outcome(tmp_path: Path) -> None:
+def test_a_call_that_may_not_be_repeated_says_that_its_outcome_is_unknown(tmp_path: Path) -> None:
     with Service(this_host(), Replica, name="once") as service:
         pid = service.pid.call_one().get(timeout=LIMIT)
         held = service.wait_for.call_one(str(tmp_path / "door"))

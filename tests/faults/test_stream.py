@@ -120,7 +120,7 @@ def test_what_several_threads_write_is_not_mixed_up(net: Net, way: tuple[str, Tr
     assert pieces == {bytes([number]) * 7000 for number in range(4)}
 
 
-def test_a_peer_that_does_not_read_holds_nobody_up_and_gets_everything_in_the_end(
+def test_a_peer_that_does_not_read_blocks_no_other_and_gets_everything_in_the_end(
     net: Net, way: tuple[str, Trust]
 ) -> None:
     caller, guest = net.pair(*way)
@@ -276,7 +276,7 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def test_nobody_there_is_no_final_answer(net: Net, tmp_path: Path) -> None:
+def test_no_listener_is_no_final_answer(net: Net, tmp_path: Path) -> None:
     for address in (f"tcp://127.0.0.1:{free_port()}", f"ipc://{tmp_path}/none"):
         reason, final = refusal(net, address)
         assert "not up yet" in reason
@@ -311,7 +311,7 @@ def test_an_unknown_name_is_final_and_a_failed_lookup_is_not(
     )
 
 
-def test_a_resolver_that_hangs_holds_up_nobody_else_and_is_given_up(
+def test_a_resolver_that_hangs_holds_up_no_other_and_is_given_up(
     net: Net, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dial, "CONNECT_TIMEOUT", 0.3)
@@ -460,7 +460,7 @@ def test_a_dead_socket_file_is_replaced_and_other_files_left_alone(
     assert path.read_text() == "data"
 
 
-def test_streams_outlive_the_listener_and_nobody_else_gets_in(
+def test_streams_outlive_the_listener_and_no_other_gets_in(
     net: Net, way: tuple[str, Trust]
 ) -> None:
     door = net.listen(*way)

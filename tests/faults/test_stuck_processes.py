@@ -149,7 +149,7 @@ def test_procs_that_wait_for_an_import_of_their_host_say_for_which() -> None:
     assert result.left_behind == []
 
 
-def test_many_large_spawn_requests_while_the_spawner_forks_lock_nobody_up() -> None:
+def test_many_large_spawn_requests_while_the_spawner_forks_do_not_deadlock() -> None:
     # Each request is far larger than the buffer of the socket to the spawner, which at that time
     # sends a lot itself.
     result = run_script("""

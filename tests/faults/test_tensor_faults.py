@@ -280,7 +280,7 @@ def test_ranks_that_were_started_again_are_lost_to_their_mesh_and_there_for_the_
         assert inspect(reduce(torch.ones(1), "gpus")).item() == 3
 
 
-def test_a_rank_that_dies_after_the_end_of_an_engine_holds_up_nobody(
+def test_a_rank_that_dies_after_the_end_of_an_engine_holds_up_no_other(
     spawn: Spawn, faults: Faults
 ) -> None:
     procs = spawn(2)

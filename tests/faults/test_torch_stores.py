@@ -205,7 +205,7 @@ def test_what_a_page_says_to_the_store_of_a_script_sets_no_key(libuv: bool) -> N
 
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 @pytest.mark.processes("hosts with networks of their own")
-def test_from_another_host_nobody_reads_where_ranks_of_a_mesh_meet() -> None:
+def test_no_other_host_reads_where_ranks_of_a_mesh_meet() -> None:
     run("""
         import json, subprocess, sys, textwrap
         import torch

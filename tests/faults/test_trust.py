@@ -323,7 +323,7 @@ class InTheMiddle:
         assert not self._thread.is_alive()
 
 
-def test_somebody_in_between_who_passes_the_proofs_on_is_found_out(
+def test_a_man_in_the_middle_who_passes_the_proofs_on_is_found_out(
     net: Net, caplog: pytest.LogCaptureFixture
 ) -> None:
     door = net.listen(LOCAL, WITH_SECRET)
@@ -339,7 +339,7 @@ def test_somebody_in_between_who_passes_the_proofs_on_is_found_out(
     assert_nobody_got_in(net, door, WITH_SECRET)
 
 
-def test_it_is_the_binding_that_finds_somebody_in_between(
+def test_it_is_the_binding_that_finds_a_man_in_the_middle(
     net: Net, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Checks the test above: without the binding, the same attack gets through."""
@@ -482,7 +482,7 @@ def test_what_was_changed_on_the_way_is_not_handed_on(net: Net, kind: str) -> No
 
 
 @pytest.mark.parametrize("kind", PROTECTED)
-def test_a_greeting_that_breaks_off_anywhere_or_has_a_wrong_bit_lets_nobody_in(
+def test_a_greeting_that_breaks_off_anywhere_or_has_a_wrong_bit_lets_no_peer_in(
     net: Net, kind: str, impatient: None
 ) -> None:
     trust = PROTECTED[kind]
@@ -522,7 +522,7 @@ def garbage(draw: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["secret", "certificates", "open"])
-def test_garbage_lets_nobody_in(net: Net, kind: str, impatient: None) -> None:
+def test_garbage_lets_no_peer_in(net: Net, kind: str, impatient: None) -> None:
     trust = {**PROTECTED, "open": OPEN}[kind]
     door = net.listen(LOCAL, trust)
     draw = random.Random(7)
@@ -553,7 +553,7 @@ def test_garbage_in_place_of_the_proof_is_refused_with_one_fixed_answer(
     assert_nobody_got_in(net, door, WITH_SECRET)
 
 
-def test_whoever_knows_nothing_but_the_public_key_pair_gets_nothing_from_a_listener(
+def test_a_peer_with_only_the_public_key_pair_gets_nothing_from_a_listener(
     net: Net, impatient: None
 ) -> None:
     door = net.listen(LOCAL, WITH_SECRET)
@@ -562,7 +562,7 @@ def test_whoever_knows_nothing_but_the_public_key_pair_gets_nothing_from_a_liste
     assert_nobody_got_in(net, door, WITH_SECRET)
 
 
-def test_whoever_says_nothing_is_dropped(
+def test_a_silent_peer_is_dropped(
     net: Net, impatient: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     door = net.listen(LOCAL, WITH_SECRET)
@@ -585,7 +585,7 @@ def many_descriptors(count: int) -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_two_thousand_who_say_nothing_keep_nobody_out(
+def test_two_thousand_who_say_nothing_keep_no_other_out(
     net: Net, caplog: pytest.LogCaptureFixture
 ) -> None:
     door = net.listen(LOCAL, WITH_SECRET)
@@ -757,7 +757,7 @@ def test_a_server_of_another_user_gets_nothing_from_us(
 
 
 @pytest.mark.parametrize("address", ["tcp://*:0", "tcp://0.0.0.0:0", "tcp://[::]:0"])
-def test_without_protection_nobody_listens_beyond_loopback_unless_told_to(
+def test_without_protection_no_host_listens_beyond_loopback_unless_told_to(
     net: Net, address: str
 ) -> None:
     with pytest.raises(
@@ -769,7 +769,7 @@ def test_without_protection_nobody_listens_beyond_loopback_unless_told_to(
         net.connect(f"tcp://localhost:{door.channel.port}", OPEN).wait_ready()
 
 
-def test_without_protection_nobody_dials_beyond_loopback_unless_told_to(net: Net) -> None:
+def test_without_protection_no_host_dials_beyond_loopback_unless_told_to(net: Net) -> None:
     reason, final = net.connect("tcp://192.0.2.7:26600", OPEN).wait_closed()
     assert "192.0.2.7 is open to other hosts" in reason
     assert final
@@ -918,7 +918,7 @@ BAD = {
         (CA.pem, HOST.pem + HOST.key_pem()[:60] + HOST.key_pem()[90:]),
         "private_key: .* cannot be read",
     ),
-    "both ways at once": ((TRUST_ALL, HOST.both), "verifies nobody"),
+    "both ways at once": ((TRUST_ALL, HOST.both), "verifies no peer"),
     "a number": ((CA.pem, 3), "wanted a path or PEM text, got int"),
 }
 

@@ -240,7 +240,7 @@ def test_a_full_mailbox_that_holds_back_the_program_is_blamed(tmp_path: Path) ->
         )
         assert blamed(verdict) == [("trainers", [0], "stands")]
         [full] = verdict["full"]
-        assert full.startswith("trainer[0]: ") and full.endswith("1 process is held back")
+        assert full.startswith("trainer[0]: ") and full.endswith("1 process is paused")
 
 
 def test_a_program_in_which_nothing_runs_is_fine_and_says_so(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ on it. One that `tests/promises.py` names has the mark `promise` as well. `addop
 pyproject.toml leaves out the other process tests, and those that take long. `--all` runs everything;
 so does naming files, folders or tests, as who asks for a test wants to see it run.
 
-Of what mostly proves other programs again, `--rest` runs one third, where CI_THIRD says which.
+Of what mostly proves other programs again, or each page and operation by itself, `--rest` runs one
+third, where CI_THIRD says which.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ BY_DEFAULT = "promise or not (process or slow)"
 IN_THIRDS = frozenset(
     f"test_{name}.py"
     for name in (
+        "additions",
         "debugger_notebook",
         "jupyter",
         "jupyterlab",
@@ -36,9 +38,11 @@ IN_THIRDS = frozenset(
         "skypilot_job",
         "slurm_job",
         "ssh_job",
+        "torch_db_whole",
     )
 )
-"""Files about Slurm, ssh, Ray, Kubernetes' stand-in and notebooks."""
+"""Files about Slurm, ssh, Ray, Kubernetes' stand-in and notebooks, about torch's whole database, and
+about what is added to a copy of the tree."""
 OF_OTHERS = frozenset(("kubernetes", "slurm", "ssh"))
 """Fixtures that start what such files are about. A test elsewhere that asks for one counts too."""
 
@@ -95,4 +99,8 @@ def in_thirds(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 def _proves_others(item: pytest.Item) -> bool:
     fixtures = getattr(item, "fixturenames", ())
-    return item.path.name in IN_THIRDS or not OF_OTHERS.isdisjoint(fixtures)
+    return (
+        item.path.name in IN_THIRDS
+        or item.path.parent.name == "browser"
+        or not OF_OTHERS.isdisjoint(fixtures)
+    )

@@ -174,7 +174,7 @@ class Wires:
         def arrive() -> None:
             listener = self.hosts.get(name)
             if listener is None:
-                return self._failed(dialer, number, "nobody listens there", True)
+                return self._failed(dialer, number, "nothing listens there", True)
             if (
                 not self.passes(dialer, listener)
                 or (dialer.name, listener.name) in self.unreachable

@@ -145,7 +145,7 @@ def test_an_absent_worker_is_a_timely_error_naming_host_and_reason() -> None:
         text = why_not(hosts)
     assert time.monotonic() - begin > 0.9
     assert f"tcp://127.0.0.1:{port}" in text
-    assert "nobody listens there" in text
+    assert "nothing listens there" in text
 
 
 def test_a_table_of_attached_hosts_names_them(two_workers: Workers) -> None:

@@ -194,7 +194,7 @@ def test_an_async_bootstrap_function_works_too(spawn: Spawn) -> None:
     assert echo.environment.call_one("MONARCH_TEST_PREPARED").get() == "async"
 
 
-def test_a_bootstrap_function_that_raises_is_told_to_whoever_uses_the_procs(
+def test_a_bootstrap_function_that_raises_is_told_to_the_users_of_the_procs(
     spawn: Spawn, faults: Faults
 ) -> None:
     def prepare() -> None:

@@ -317,7 +317,7 @@ def test_the_futures_of_a_stream_can_be_awaited_and_read_in_any_order(spawn: Spa
     assert sorted(value["gpus"] for value in asyncio.run(main())) == [0, 1, 2]
 
 
-def test_stream_sends_at_once_even_if_nobody_iterates(spawn: Spawn) -> None:
+def test_stream_sends_at_once_even_without_iteration(spawn: Spawn) -> None:
     counters = spawn(2).spawn("c", Counter)
     counters.add.stream(3)
     assert counters.get.call().get().values() == [3, 3]
@@ -492,7 +492,7 @@ def test_an_actor_error_says_which_rank_it_is_about(spawn: Spawn) -> None:
     )
 
 
-def test_an_unread_error_hurts_nobody(spawn: Spawn) -> None:
+def test_an_unread_error_hurts_no_other_call(spawn: Spawn) -> None:
     failing = spawn(1).spawn("f", Failing)
     with unread_errors() as warned:
         for _ in range(3):

@@ -349,7 +349,7 @@ def test_a_rank_that_an_editor_has_stopped_is_in_the_debugger_for_all_others(
             assert "is stopped in an editor" in why
             editor.ask("continue", threadId=stopped["threadId"])
             assert program.wait_for("answer") == "answer 43"
-            assert "Nobody is in the debugger." in program.monarch(*who, typed="list\n").stdout
+            assert "No rank is in the debugger." in program.monarch(*who, typed="list\n").stdout
             editor.close()
 
 

@@ -320,7 +320,7 @@ class Unmade(Actor):
     def hello(self) -> None: ...
 
 
-def test_what_nobody_looks_at_is_not_kept_longer_than_configured(spawn: Spawn) -> None:
+def test_what_is_not_looked_at_is_not_kept_longer_than_configured(spawn: Spawn) -> None:
     with configured(debug_on_error=True, debug_on_error_timeout="0.5s"):
         actor = spawn(1).spawn("s", Stopping)
     answer = actor.fail.call_one(False)
@@ -412,7 +412,7 @@ def test_wrong_commands_say_what_would_be_right(spawn: Spawn) -> None:
         user.expect("Error parsing input: cast takes a name, ranks and a pdb command")
         user.expect("Error processing command: No debug session for s 0")
         user.expect("who is in the debugger")
-        user.expect("Nobody has stopped.")
+        user.expect("No rank has stopped.")
 
 
 def test_what_is_typed_can_be_completed_from_the_names_of_the_frame(spawn: Spawn) -> None:
@@ -431,7 +431,7 @@ def test_what_is_typed_can_be_completed_from_the_names_of_the_frame(spawn: Spawn
         answer.get()
 
 
-def test_time_limits_of_calls_do_not_run_out_while_somebody_looks(spawn: Spawn) -> None:
+def test_time_limits_of_calls_do_not_run_out_during_a_look(spawn: Spawn) -> None:
     actor = spawn(1).spawn("s", Stopping)
     with person() as user:
         answer = actor.step.call_one(1)

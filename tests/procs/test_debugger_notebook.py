@@ -37,7 +37,7 @@ def kernel() -> Iterator[Kernel]:
 
 
 @pytest.mark.may_keep("threads", "descriptors")  # Jupyter's own
-def test_a_cell_debugs_actors_or_says_where_to_if_nobody_can_type(kernel: Kernel) -> None:
+def test_a_cell_debugs_actors_or_says_where_to_if_no_user_can_type(kernel: Kernel) -> None:
     shown = kernel.run(SETUP, until="in a cell\n")
     assert "monarch: trainer 0 has stopped in step()" in shown
     assert "run `monarch debug` in another terminal, or monarch.debugger.debug() in a cell" in shown

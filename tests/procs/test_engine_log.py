@@ -129,7 +129,7 @@ def test_a_program_can_have_the_notes_in_its_own_logging(
     ]
 
 
-def test_what_a_note_has_to_compute_is_not_unless_somebody_listens(engine: logging.Logger) -> None:
+def test_what_a_note_has_to_compute_is_not_without_a_listener(engine: logging.Logger) -> None:
     note("procs", "%s", lambda: pytest.fail("it was computed"))
 
 

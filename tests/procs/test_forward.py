@@ -157,7 +157,7 @@ def test_ranks_of_one_host_share_an_address_and_serve_in_turn(
     forwarder.stop("enough").get()
 
 
-def test_a_port_of_nobody_is_a_closed_connection_and_so_is_a_dead_listener(
+def test_a_port_without_a_listener_is_a_closed_connection_and_so_is_a_dead_listener(
     spawn: Spawn, faults: Faults, free_ports: Ports
 ) -> None:
     there, here = spawn(), spawn()

@@ -79,7 +79,7 @@ def test_a_rank_fails_and_its_owner_is_told_that_it_was_injected(
     assert trainers.slice(gpus=0).step.call_one().get() in (2, "done")
 
 
-def test_a_failure_that_nobody_has_injected_says_so(spawn: Spawn, faults: Faults) -> None:
+def test_a_failure_that_was_not_injected_says_so(spawn: Spawn, faults: Faults) -> None:
     procs = spawn()
     procs.kill().get()
     assert not faults.wait_for(1)[0].is_injected

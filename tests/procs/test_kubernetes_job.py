@@ -384,7 +384,7 @@ def test_a_watch_that_is_too_old_and_a_server_that_is_away_hold_up_nothing(
     assert out == "['hosts-0-x']\n", err
 
 
-def test_pods_of_somebody_else_are_used_and_left_alone(home: Home, kubernetes: Kubernetes) -> None:
+def test_pods_of_others_are_used_and_left_alone(home: Home, kubernetes: Kubernetes) -> None:
     secret = "a secret of a team, long enough"
     worker = {
         "name": "worker",

@@ -200,7 +200,7 @@ def test_the_result_of_a_stop_is_none(spawn: Spawn) -> None:
     assert spawn(1).spawn("e", Echo).stop().get() is None
 
 
-def test_calling_a_stopped_mesh_raises_and_harms_nobody(spawn: Spawn) -> None:
+def test_calling_a_stopped_mesh_raises_and_harms_no_other(spawn: Spawn) -> None:
     procs = spawn(2)
     stopped = procs.spawn("stopped", Echo)
     other = procs.spawn("other", Echo)
@@ -214,7 +214,7 @@ def test_calling_a_stopped_mesh_raises_and_harms_nobody(spawn: Spawn) -> None:
     assert other.say.call(2).get().values() == [2, 2]
 
 
-def test_calling_actors_of_stopped_procs_raises_and_harms_nobody(spawn: Spawn) -> None:
+def test_calling_actors_of_stopped_procs_raises_and_harms_no_other(spawn: Spawn) -> None:
     procs, survivors = spawn(2), spawn(1)
     echo = procs.spawn("e", Echo)
     echo.say.call(1).get()

@@ -157,7 +157,9 @@ def test_lines_of_threads_and_tasks_of_an_endpoint_are_its_own(
     }
 
 
-def test_lines_of_child_processes_and_c_libraries_are_nobodys(spawn: Spawn, captured: Read) -> None:
+def test_lines_of_child_processes_and_c_libraries_have_no_author(
+    spawn: Spawn, captured: Read
+) -> None:
     talks = spawn().spawn("talks", Talks)
     talks.have_others_say.call_one().get(timeout=PATIENCE)
     talks.say.call_one("then a line").get(timeout=PATIENCE)

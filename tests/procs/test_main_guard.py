@@ -127,7 +127,7 @@ def test_a_module_that_spawns_at_its_top_level_is_told_where_to_do_it(method: st
         "another module",
     ],
 )
-def test_whatever_starts_something_is_refused_while_a_proc_imports(start: str) -> None:
+def test_every_start_is_refused_while_a_proc_imports(start: str) -> None:
     lines = "".join(f"    {line}\n" for line in start.splitlines())
     result = run_script(
         f"{CLIENT}    print(this_host().spawn_procs().spawn('worker',"

@@ -160,7 +160,7 @@ def test_ranks_and_extents_are_those_of_one_mesh(spawn_far: Spawn) -> None:
         ({"hosts": slice(2, 3), "gpus": slice(0, 1)}, [4]),
     ],
 )
-def test_a_slice_reaches_those_it_names_and_nobody_else(
+def test_a_slice_reaches_those_it_names_and_no_other(
     spawn_far: Spawn, selection: dict[str, Any], expected: list[int]
 ) -> None:
     counters = spawn_far({"gpus": 2}).spawn("counters", Counter)

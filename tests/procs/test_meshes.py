@@ -79,7 +79,7 @@ def test_slices_of_slices_address_the_elements_of_the_original(spawn: Spawn) -> 
     assert [rank["b"] for rank in strided.instance_rank.call().get().values()] == [0, 2, 0, 2]
 
 
-def test_rank_zero_is_reached_the_same_way_whatever_the_shape(spawn: Spawn) -> None:
+def test_rank_zero_is_reached_the_same_way_in_any_shape(spawn: Spawn) -> None:
     ranks = spawn({"a": 2, "b": 2}).spawn("x", Ranks)
     assert ranks.flatten("rank").slice(rank=0).instance_rank.call_one().get() == {"a": 0, "b": 0}
     assert ranks.flatten("rank").slice(rank=3).instance_rank.call_one().get() == {"a": 1, "b": 1}

@@ -325,7 +325,7 @@ def test_signals_that_are_switched_off_are_not_sent(collector: Collector, tmp_pa
 
 def test_a_collector_that_is_not_there_costs_one_warning(tmp_path: Path) -> None:
     with Collector() as server:
-        endpoint = server.endpoint  # nobody listens there any more
+        endpoint = server.endpoint  # nothing listens there any more
     program = """
         import logging, sys, time
         from monarch.actor import this_host

@@ -177,7 +177,7 @@ def test_lines_come_in_order_again_when_a_host_is_lost_that_held_some_back() -> 
             faults.wait_for(1)
         stuck.reads.set()
         near.say.call_one("a line").get()  # nobody waits for it, if nothing was seen to move yet
-        wait_until(lambda: future.unshown is None, what="all to be shown that will be")
+        wait_until(lambda: future.pending_output is None, what="all to be shown that will be")
         for number in range(20):
             near.say.call_one(f"line {number}").get()
             assert stuck.getvalue().endswith(f"line {number}\\n")
@@ -188,7 +188,7 @@ def test_lines_come_in_order_again_when_a_host_is_lost_that_held_some_back() -> 
     assert result.stdout == "in order\n", result
 
 
-def test_output_that_nobody_reads_is_bounded_and_what_is_left_out_is_counted(
+def test_output_that_is_not_read_is_bounded_and_what_is_left_out_is_counted(
     spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("monarch._core.processes.output._LIMIT", 100_000)
@@ -229,11 +229,11 @@ def test_a_program_whose_ranks_print_nothing_asks_for_no_marks(spawn: Spawn) -> 
 
     prints = spawn().spawn("prints", Prints)
     prints.say_quietly.call_one("nobody sees this").get(timeout=PATIENCE)
-    before = client().unshown._numbers
+    before = client().pending_output._numbers
     for _ in range(ROUNDS):
         prints.say_quietly.call_one("nor this").get(timeout=PATIENCE)
-        assert future.unshown is None
-    assert client().unshown._numbers == before
+        assert future.pending_output is None
+    assert client().pending_output._numbers == before
 
 
 def test_lines_are_whole_where_the_environment_asks_for_unbuffered_output() -> None:

@@ -103,7 +103,7 @@ def pair(spawn: Spawn, path: str, device: str) -> Pair:
         ("messages", "cpu", "cuda"),
     ],
 )
-def test_bytes_arrive_whatever_device_either_side_is_on(
+def test_bytes_arrive_with_either_side_on_any_device(
     spawn: Spawn, path: str, theirs: str, mine: str
 ) -> None:
     owner, user = pair(spawn, path, theirs)

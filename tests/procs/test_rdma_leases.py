@@ -41,7 +41,7 @@ def wait_gone(owner: Any, name: str) -> None:
     wait_until(lambda: owner.has_gone.call_one(name).get(), what=f"the end of the memory {name!r}")
 
 
-def test_memory_outlives_what_the_owner_had_as_long_as_somebody_has_a_handle(spawn: Spawn) -> None:
+def test_memory_outlives_what_the_owner_had_as_long_as_there_is_a_handle(spawn: Spawn) -> None:
     owner = spawn(1).spawn("owner", Owner)
     buffer = owner.make_and_forget.call_one("a", 100).get()
     assert not owner.has_gone.call_one("a").get()
@@ -60,7 +60,7 @@ def wait_held(owner: Any, name: str) -> None:
     )
 
 
-def test_memory_that_nobody_was_told_of_goes_with_its_handle(spawn: Spawn) -> None:
+def test_memory_that_no_other_was_told_of_goes_with_its_handle(spawn: Spawn) -> None:
     owner = spawn(1).spawn("owner", Owner)
     owner.make_and_lose.call_one("a").get()
     wait_gone(owner, "a")

@@ -109,7 +109,7 @@ def test_a_range_that_a_handle_claims_is_checked_by_the_owner(pair: Pair) -> Non
     assert type(error) is BufferAccessError
 
 
-def test_read_only_memory_is_not_written_whatever_a_handle_claims(pair: Pair) -> None:
+def test_read_only_memory_is_not_written_with_any_claim_of_a_handle(pair: Pair) -> None:
     buffer = pair.owner.make_readonly.call_one(b"constant").get()
     with pytest.raises(ValueError, match="read-only"):
         pair.user.write.call_one(buffer, b"changed!").get()

@@ -222,7 +222,7 @@ def test_a_call_that_waits_has_its_arguments_as_they_were(
     assert len({each.get(timeout=LIMIT) for each in held}) == 2
 
 
-def test_calls_of_a_session_go_to_one_replica_whoever_makes_them(
+def test_calls_of_a_session_go_to_one_replica_from_all_callers(
     two: Service[Replica], spawn: Spawn
 ) -> None:
     caller = spawn().spawn("caller", Caller, two)

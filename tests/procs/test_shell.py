@@ -177,7 +177,7 @@ def test_a_new_size_is_sent_by_no_handler_as_what_it_interrupts_may_be_sending(h
         assert at.process.wait(_PATIENCE) == 0
 
 
-def test_a_new_size_is_sent_while_the_shell_takes_no_input_and_nobody_waits_for_that(
+def test_a_new_size_is_sent_while_the_shell_takes_no_input_and_is_not_waited_for(
     home: Home,
 ) -> None:
     with terminal(home, home.program(FULL)) as at:

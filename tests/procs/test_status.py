@@ -90,7 +90,7 @@ def test_doctor_names_a_worker_that_is_not_there_and_looks_at_the_others(home: H
         found = json.loads(said[said.index("{") :])
         assert [each["name"] for each in found["hosts"]] == ["here", f"{address}[0]"]
         (problem,) = found["problems"]
-        assert problem.startswith(nobody) and "nobody listens there" in problem
+        assert problem.startswith(nobody) and "nothing listens there" in problem
 
 
 def test_what_would_make_a_program_fail_is_named() -> None:

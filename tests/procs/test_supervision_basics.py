@@ -113,9 +113,7 @@ def test_a_caller_that_waits_on_an_actor_that_fails_is_told(spawn: Spawn, faults
     faults.wait_for(1)
 
 
-def test_a_failing_constructor_is_reported_though_nobody_calls(
-    spawn: Spawn, faults: Faults
-) -> None:
+def test_a_failing_constructor_is_reported_without_a_call(spawn: Spawn, faults: Faults) -> None:
     class NeverBorn(Actor):
         def __init__(self) -> None:
             raise ValueError("could not be born")

@@ -96,7 +96,7 @@ FAILS = (
 
 
 @pytest.mark.timeout(120)
-def test_a_failure_that_nobody_handles_leaves_the_run_in_a_file(home: Home) -> None:
+def test_an_unhandled_failure_leaves_the_run_in_a_file(home: Home) -> None:
     printed = home.run(FAILS, exit_code=1)
     [kept] = (home.folder / ".monarch" / "logs").glob("*/run.duckdb")
     assert "Unhandled monarch error" in printed and f"is kept in {kept}" in printed

@@ -107,7 +107,7 @@ def test_an_exception_ends_an_activation(pair: ProcMesh) -> None:
     assert type(torch.ones(1)) is torch.Tensor
 
 
-def test_operations_follow_their_arguments_whatever_is_active(mesh: Any) -> None:
+def test_operations_follow_their_arguments_with_any_mesh_active(mesh: Any) -> None:
     x = torch.ones(2)
     with no_mesh.activate():
         y = x * 3
@@ -728,7 +728,7 @@ def test_an_operation_that_ranks_do_not_know_fails_alone_until_they_do(mesh: Any
         library._destroy()
 
 
-def test_what_depends_on_a_failure_fails_whatever_rank_is_asked(mesh: Any) -> None:
+def test_what_depends_on_a_failure_fails_whichever_rank_is_asked(mesh: Any) -> None:
     bad = fails()
     good = torch.ones(2)
     later = fetch_shard(bad + good)
@@ -751,7 +751,7 @@ def test_a_failed_write_spoils_all_views_of_the_tensor(mesh: Any) -> None:
     assert inspect(other).tolist() == [0.0]
 
 
-def test_leaving_an_engine_tells_of_a_failure_that_nobody_has_seen(mesh: Any) -> None:
+def test_leaving_an_engine_tells_of_a_failure_that_was_not_seen(mesh: Any) -> None:
     fails()
     with pytest.raises(RemoteException):
         mesh.exit()

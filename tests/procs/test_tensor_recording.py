@@ -731,7 +731,7 @@ def test_an_error_in_a_recording_fails_its_results_and_what_it_writes(mesh: Any)
     assert inspect(torch.ones(1)).tolist() == [1]
 
 
-def test_a_failed_argument_fails_all_results_and_nobody_waits_for_ever(mesh: Any) -> None:
+def test_a_failed_argument_fails_all_results_and_no_rank_waits_for_ever(mesh: Any) -> None:
     other = Stream("other")
 
     @record

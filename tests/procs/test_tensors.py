@@ -452,7 +452,7 @@ def test_tensors_are_aligned_wherever_they_lie_in_a_message(spawn: Spawn, odd: i
     assert got.data_ptr() % 16 == 0
 
 
-def test_tensors_arrive_on_the_cpu_whatever_the_receiver_s_default_device(spawn: Spawn) -> None:
+def test_tensors_arrive_on_the_cpu_with_any_default_device_of_the_receiver(spawn: Spawn) -> None:
     worker = spawn(1).spawn("worker", Worker)
     worker.use_default_device.call_one("meta").get()
     for size in (SMALL, LARGE):

@@ -149,7 +149,7 @@ def test_ranks_are_sorted_by_any_column_and_lead_to_their_stack(watched: Watched
     watching(watched.access, typed)
 
 
-def test_waits_begin_with_those_who_wait_for_nobody(watched: Watched) -> None:
+def test_waits_begin_with_those_who_wait_for_no_other(watched: Watched) -> None:
     async def typed(seen: Seen) -> None:
         await seen.press("4")
         text = await seen.until("! tuislow", "└ tuitrainers[0-1]")

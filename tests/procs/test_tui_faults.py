@@ -319,7 +319,7 @@ def test_a_report_on_answers_of_another_version_is_a_report_and_fails(
     assert all("\n" not in message for message in failed)
 
 
-def test_a_report_on_nobody_or_another_server_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_on_no_server_or_another_one_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     with fake_admin(picture_of(16)) as fake:
         fake.pages |= {"/v1/root", "/v1/why", "/v1/admin"}
         assert diagnose(fake.access) == 1

@@ -1,4 +1,4 @@
-"""The dashboard in the terminal, at a program that ends by a failure that nobody handles."""
+"""The dashboard in the terminal, at a program that ends by an unhandled failure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_failure_that_ends_the_program_stays_on_the_screen(tmp_path: Path) -
             async def typed(seen: Seen) -> None:
                 await seen.until("live", "Fine", "victims  2 ranks")
                 os.kill(victim, signal.SIGKILL)
-                cause = ("Ended by a failure that nobody handled: ", "SIGKILL", "1 failed")
+                cause = ("Ended by an unhandled failure: ", "SIGKILL", "1 failed")
                 await seen.until("ENDED: what is shown is the last of the program", *cause)
                 await seen.holds(door.ended.is_set, "the end of the server")
                 await seen.until("ENDED", *cause)

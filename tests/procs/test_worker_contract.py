@@ -149,7 +149,9 @@ def test_a_worker_ends_with_its_lifeline_and_so_does_what_it_runs(home: Home, la
     home.wait_nothing_left()
 
 
-def test_a_worker_stays_whatever_else_is_written_on_its_lifeline(home: Home, launch: Any) -> None:
+def test_a_worker_stays_when_anything_else_is_written_on_its_lifeline(
+    home: Home, launch: Any
+) -> None:
     worker = launch()
     address = worker.report().address
     worker.cut_lifeline(b"\n?" + KEEP)  # had it ended at the first byte, nobody could use it

@@ -143,7 +143,9 @@ def test_a_port_that_is_taken_is_an_error_at_the_call(function: Any) -> None:
         "tcp://no-such-host.invalid:2660",
     ],
 )
-def test_a_place_where_nobody_can_listen_is_an_error_at_the_call(function: Any, place: str) -> None:
+def test_a_place_where_no_worker_can_listen_is_an_error_at_the_call(
+    function: Any, place: str
+) -> None:
     with pytest.raises(OSError) as caught:
         function(address=place)
     assert str(caught.value).startswith(f"cannot listen on {place}: ")
@@ -570,7 +572,7 @@ def test_a_worker_that_was_started_again_at_its_address_is_attached_again(
 
 
 @pytest.mark.parametrize("how", ["shutdown", "stop"])
-def test_a_mesh_of_hosts_that_was_let_go_says_so_whatever_is_tried(
+def test_a_mesh_of_hosts_that_was_let_go_says_so_on_each_use(
     two_workers: Workers, how: str
 ) -> None:
     hosts = attached(two_workers)
@@ -621,7 +623,7 @@ def test_an_async_with_block_shuts_the_hosts_down_once(two_workers: Workers) -> 
         assert process.wait(PATIENCE) == 0
 
 
-def test_shutdown_and_stop_act_although_nobody_reads_their_futures(two_workers: Workers) -> None:
+def test_shutdown_and_stop_act_although_their_futures_are_not_read(two_workers: Workers) -> None:
     hosts = attached(two_workers)
     pids = hosts.spawn_procs().spawn("echo", Echo).pid.call().get(timeout=PATIENCE).values()
     hosts.stop()

@@ -101,7 +101,7 @@ def test_without_the_library_it_is_said_how_to_get_it(monkeypatch: pytest.Monkey
             ask()
 
 
-def test_a_helper_that_keeps_a_snapshot_goes_on_when_nobody_asks() -> None:
+def test_a_helper_that_keeps_a_snapshot_goes_on_without_requests() -> None:
     program: Any = SimpleNamespace(snapshots=arrow.Snapshots())
     assert helper.needed(True, program, -math.inf) and helper.needed(
         False, program, time.monotonic() + 60

@@ -128,7 +128,7 @@ async def read(feed: Feed, enough: Callable[[list[str]], bool]) -> list[str]:
     return texts
 
 
-def test_a_feed_looks_while_somebody_reads_and_no_longer() -> None:
+def test_a_feed_looks_while_it_has_readers_and_no_longer() -> None:
     source = Counted(lambda: [Event("tick", {"a": 1})])
     feed = Feed(lambda: source, threading.Event(), 0.001)
     texts = asyncio.run(read(feed, lambda texts: len(texts) > 3))

@@ -19,7 +19,7 @@ from helpers.each import for_each
 from monarch.admin import app as served
 from monarch.admin.guard import HEADERS, METHODS, SESSION, Guard
 from monarch.admin.keys import ACT, CODE_LIFE, ROLES, SESSION_LIFE, VIEW, Keys, may
-from monarch.admin.routes import NOBODY, ROUTES, ApiError, Route
+from monarch.admin.routes import NO_ROLE, ROUTES, ApiError, Route
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -79,7 +79,7 @@ STRANGE_HOSTS = (
 )
 
 EVERY_ROUTE = for_each("route", ROUTES)
-EVERY_GUARDED_ROUTE = for_each("route", [each for each in ROUTES if each.role != NOBODY])
+EVERY_GUARDED_ROUTE = for_each("route", [each for each in ROUTES if each.role != NO_ROLE])
 OPEN = {("GET", "/"), ("GET", "/login"), ("POST", "/login"), ("GET", "/assets/{name}")}
 
 
@@ -143,7 +143,7 @@ def test_all_routes_are_in_the_table_that_is_served() -> None:
     assert len(TABLES) >= 3 and len(ROUTES) > 25
     assert len({(route.method, route.path) for route in ROUTES}) == len(ROUTES)
     assert {route.method for route in ROUTES} == {"GET", "POST"}
-    assert {(route.method, route.path) for route in ROUTES if route.role == NOBODY} == OPEN
+    assert {(route.method, route.path) for route in ROUTES if route.role == NO_ROLE} == OPEN
     assert all(route.about for route in ROUTES)
 
 
@@ -212,12 +212,12 @@ def test_the_token_of_a_role_opens_its_routes(route: Route) -> None:
         target(route),
         {**with_token(role), "Origin": f"http://{OWN}", "Sec-Fetch-Site": "same-origin"},
     )
-    assert answer.status not in (401, 403, 405, 421) or route.role == NOBODY
+    assert answer.status not in (401, 403, 405, 421) or route.role == NO_ROLE
 
 
 @pytest.mark.parametrize(
     "route",
-    [each for each in ROUTES if each.method == "POST" and each.role != NOBODY],
+    [each for each in ROUTES if each.method == "POST" and each.role != NO_ROLE],
     ids=lambda route: str(route.path),
 )
 def test_a_body_is_of_the_type_of_its_route(route: Route) -> None:

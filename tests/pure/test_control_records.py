@@ -245,7 +245,7 @@ def test_what_cannot_be_unpickled_is_answered_with_an_error(hub: Any, taking: Ta
     assert not taking.taken
 
 
-def test_nothing_is_answered_where_nobody_waits(hub: Any, taking: Taking) -> None:
+def test_nothing_is_answered_without_a_wait(hub: Any, taking: Taking) -> None:
     origin = Origin()
     taking.receive(origin, sent(hub, StopActor(7, "why")))
     taking.receive(origin, sent(hub, Unknown()))

@@ -54,7 +54,7 @@ def test_the_built_pages_are_those_of_the_sources() -> None:
     assert MANIFEST["sources"] == digest_of_sources(), AGAIN
 
 
-def test_nobody_has_changed_the_built_files_by_hand() -> None:
+def test_the_built_files_were_not_changed_by_hand() -> None:
     assert built(STATIC) == MANIFEST["files"], AGAIN
 
 

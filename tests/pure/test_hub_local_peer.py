@@ -162,7 +162,7 @@ def test_a_connection_that_breaks_late_does_not_take_the_next_one_along(
     assert len(hub.questions) == 1
 
 
-def test_the_end_of_an_incarnation_is_told_once_whatever_was_said_since(
+def test_the_end_of_an_incarnation_is_told_once_despite_later_news(
     hub: MessageHub, address: ProcAddress
 ) -> None:
     peer = LocalPeer(hub, address)  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from monarch._core.net.poller import Timer
 from monarch._core.shape import Extent, Point
 from monarch._core.supervision.failure import EXCEPTION, KILLED, STOPPED, Failure
 from monarch._core.wire.address import ActorAddress, ProcAddress, random_name
-from monarch._core.wire.frame import CALL, DEAD, HOLD, URGENT, Frame
+from monarch._core.wire.frame import CALL, DEAD, PAUSE, URGENT, Frame
 from monarch.config import configured
 
 ACTOR = 7
@@ -91,7 +91,7 @@ def test_who_waits_for_room_hears_of_the_end_though_nothing_was_sent_for_that(
     for peer in (full, another):
         origin = Origin()
         origin.peer = peer
-        hub.dispatch(origin, Frame(HOLD, 1, 0, ACTOR, 0, 0, b"", b""))
+        hub.dispatch(origin, Frame(PAUSE, 1, 0, ACTOR, 0, 0, b"", b""))
     rooms = [hub.full[peer, ACTOR].future for peer in (full, another)]
     hub.process_ended(full, Failure(KILLED, "the process was ended by SIGKILL", restarts=True))
     assert [room.done() for room in rooms] == [True, False]
@@ -108,7 +108,7 @@ def large(request: int, flags: int = 0) -> Frame:
 
 def holds(origin: Origin) -> list[int]:
     """What a sender was told of the queue: 1 that it is full, 0 that it is so no more."""
-    return [answer.flags for answer in origin.answers if answer.kind == HOLD]
+    return [answer.flags for answer in origin.answers if answer.kind == PAUSE]
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_senders_to_an_actor_that_is_not_there_yet_are_held_as_by_a_full_mailbox
 
 
 @pytest.mark.usefixtures("small_mailboxes")
-def test_urgent_calls_to_an_actor_that_is_not_there_yet_hold_nobody(hub: MessageHub) -> None:
+def test_urgent_calls_to_an_actor_that_is_not_there_yet_block_no_caller(hub: MessageHub) -> None:
     origin = Origin()
     for request in range(5):
         hub.dispatch(origin, large(request, URGENT))
@@ -185,7 +185,7 @@ class EndsAsItIsToldToWait(Origin):
 
     def send(self, frame: Frame) -> bool:
         super().send(frame)
-        if frame.kind == HOLD and frame.flags:
+        if frame.kind == PAUSE and frame.flags:
             self.cell.end(Failure(STOPPED, "enough"))
         return True
 
@@ -205,9 +205,9 @@ def test_who_is_told_to_wait_as_an_actor_ends_is_let_go(hub: MessageHub, limit: 
     hub.register(ACTOR, cell)
     for request in (1, 2):
         hub.dispatch(origin, Frame(CALL, 0, 0, ACTOR, 0, request, b"step", b"x" * 3000))
-    assert [frame.flags for frame in origin.answers if frame.kind == HOLD] == [1, 0]
+    assert [frame.flags for frame in origin.answers if frame.kind == PAUSE] == [1, 0]
     assert sorted(frame.request for frame in origin.answers if frame.flags == DEAD) == [1, 2]
-    assert not cell.pressure.held
+    assert not cell.pressure.paused
 
 
 def test_a_requester_that_goes_is_forgotten_while_other_threads_answer(hub: MessageHub) -> None:

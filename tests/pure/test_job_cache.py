@@ -169,7 +169,7 @@ def test_a_failed_job_is_not_replaced_by_another_one(path: Path) -> None:
     assert ENDED == []
 
 
-def test_kill_removes_the_file_whoever_calls_it(path: Path) -> None:
+def test_kill_by_any_program_removes_the_file(path: Path) -> None:
     first = Pretend("a")
     first.state(path)
     job_load(path).kill()

@@ -56,7 +56,7 @@ def test_a_map_is_watched_for_a_minute_after_a_sign_and_a_cell_stops_the_clock(
     assert not watch.is_watched
 
 
-def test_a_map_that_nobody_shows_rests_until_a_view_gives_a_sign(
+def test_a_map_that_is_not_shown_rests_until_a_view_gives_a_sign(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = threading.Semaphore(0)

@@ -49,8 +49,8 @@ def test_a_name_that_kubernetes_or_python_can_not_use_is_refused(name: str) -> N
             {"image_spec": ImageSpec("i"), "pod_template": TEMPLATE},
             "either an image_spec or a pod_template",
         ),
-        ({"image_spec": ImageSpec("i"), "label_selector": "a=b"}, "somebody else makes"),
-        ({"pod_template": TEMPLATE, "pod_rank_label": "rank"}, "somebody else makes"),
+        ({"image_spec": ImageSpec("i"), "label_selector": "a=b"}, "this job does not make"),
+        ({"pod_template": TEMPLATE, "pod_rank_label": "rank"}, "this job does not make"),
         ({"labels": {"a": "b"}}, "needs an image_spec"),
         ({"pod_template": {"spec": {"containers": []}}}, "has no container"),
     ],
@@ -307,7 +307,7 @@ def test_a_job_of_kubernetes_that_is_over_does_not_run(
 @pytest.mark.parametrize(
     ("there", "why"),
     [
-        ({"metadata": {}}, "somebody else has made it"),
+        ({"metadata": {}}, "another program has made it"),
         (
             {"metadata": {"annotations": {"monarch.pytorch.org/user": "nobody else"}}},
             "nobody else has made it",

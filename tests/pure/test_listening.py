@@ -10,7 +10,7 @@ from monarch._listening import Who, has_room
 MOST = 64
 
 
-def test_the_owner_gets_a_quarter_in_whatever_order_others_come() -> None:
+def test_the_owner_gets_a_quarter_in_any_order_of_the_others() -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     draw, ours = random.Random(seed), os.geteuid()

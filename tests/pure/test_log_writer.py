@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.waiting import PATIENCE, wait_until
-from monarch._core.hub.prints import NOBODY, Note
+from monarch._core.hub.prints import NO_AUTHOR, Note
 from monarch._core.processes.output import Output, Source
 from monarch.logs import files
 from monarch.logs.captured import log_lines
@@ -28,7 +28,7 @@ TRAINER = Source("trainers", 1, "gpus=1", "machine", 2, 4, False, "uid.1")
 RECORD = Note("trainers", "train", 40, "a.library", "file.py:12", 3.5)
 
 
-def said(*texts: str, source: Source = TRAINER, note: Note = NOBODY) -> Output:
+def said(*texts: str, source: Source = TRAINER, note: Note = NO_AUTHOR) -> Output:
     return Output(source, "stdout", 1.25, [(note, "\n".join(texts))])
 
 
@@ -88,7 +88,7 @@ def numbers(*paths: Path) -> list[int]:
 
 @given(
     st.lists(st.text() | st.text('\\"n\n\0é'), min_size=1, max_size=3),
-    st.sampled_from([NOBODY, RECORD, Note("an_actor", "run")]),
+    st.sampled_from([NO_AUTHOR, RECORD, Note("an_actor", "run")]),
 )
 def test_each_line_of_the_json_file_is_a_line_of_the_log(texts: list[str], note: Note) -> None:
     output = said(*texts, note=note)
@@ -209,7 +209,7 @@ def test_the_files_of_a_proc_that_has_ended_are_closed_until_it_starts_again(
     log.ended(TRAINER._replace(rank=3))  # it has printed nothing
 
 
-def test_files_that_somebody_has_removed_are_made_again(log: LogFiles, tmp_path: Path) -> None:
+def test_files_that_were_removed_are_made_again(log: LogFiles, tmp_path: Path) -> None:
     log.put(said("one"), no_room)
     flush(log)
     shutil.rmtree(tmp_path / "machine")
@@ -240,7 +240,7 @@ class Disk:
         monkeypatch.setattr(os, "write", slow_write)
 
 
-def test_who_writes_more_than_the_disk_takes_waits_and_nobody_else(
+def test_only_who_writes_more_than_the_disk_takes_waits(
     log: LogFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "_MOST_WAITING", 100)
@@ -360,7 +360,7 @@ def test_who_has_flushed_before_the_disk_hangs_is_answered_once_when_it_does(
     assert later.calls == []
 
 
-def test_nobody_waits_for_a_disk_that_does_not_answer(
+def test_a_disk_that_does_not_answer_is_not_waited_for(
     log: LogFiles, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "_MOST_WAITING", 100)

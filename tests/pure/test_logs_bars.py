@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from monarch._core.hub.prints import NOBODY
+from monarch._core.hub.prints import NO_AUTHOR
 from monarch._core.processes.output import Output, Source
 from monarch.logs.view import LogView
 
@@ -40,6 +40,6 @@ def test_lines_are_shown_once_beside_a_bar_that_is_broken(
     view = LogView(lambda stream, text: written.append(text))
     for rank in range(2):
         source = Source("trainers", rank, f"gpus={rank}", "machine", 0, 2, False, f"uid.{rank}")
-        view.show(Output(source, "stdout", 1.0, [(NOBODY, "hello")], collect=window))
+        view.show(Output(source, "stdout", 1.0, [(NO_AUTHOR, "hello")], collect=window))
     view.flush()
     assert "".join(written).count("hello") == 2

@@ -89,7 +89,7 @@ def test_lines_of_all_ranks_and_hosts_are_merged_by_time(tmp_path: Path) -> None
     assert lines.find() == ["h0", "h1"] and lines.rubbish == 0
 
 
-def test_lines_of_one_rank_stay_in_order_whatever_their_times_say(tmp_path: Path) -> None:
+def test_lines_of_one_rank_stay_in_order_against_their_times(tmp_path: Path) -> None:
     write(
         path_of(tmp_path, 0), [line(5, "made first"), line(3, "made second"), line(6, "made third")]
     )

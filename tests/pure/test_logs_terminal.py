@@ -101,7 +101,7 @@ def test_what_moves_the_cursor_or_clears_the_screen_is_left_out(
         )
     ).map("".join)
 )
-def test_whatever_is_printed_nothing_but_colours_is_left_that_a_terminal_obeys(text: str) -> None:
+def test_of_any_output_only_colours_are_left_that_a_terminal_obeys(text: str) -> None:
     for colours in (True, False):
         left = re.sub(r"\x1b\[[0-9;:]*m" if colours else "$^", "", tame(text, colours))
         assert not re.search(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]", left), repr(left)

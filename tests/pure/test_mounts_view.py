@@ -329,7 +329,7 @@ def test_of_a_folder_that_is_silent_a_few_are_waited_for_and_no_more(
         assert [each.result().mode for each in patient] == [tmp_path.stat().st_mode] * 3
 
 
-def test_views_are_folders_of_a_tree_which_are_there_whatever_happens(tmp_path: Path) -> None:
+def test_views_are_folders_of_a_tree_which_are_there_despite_failures(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     gone = MountView(lambda *_: completed(errno.EIO), live=True)
     tree = MountTree({"a/x": MountView(Asked(tmp_path), live=True), "a/y": gone})

@@ -883,7 +883,7 @@ def test_a_frame_that_promises_more_buffers_than_it_has_closes_the_connection(
     assert not inbox.frames
 
 
-def test_what_is_queued_is_dropped_when_the_peer_is_gone_and_nobody_is_left_waiting(
+def test_what_is_queued_is_dropped_when_the_peer_is_gone_and_no_wait_is_left(
     bench: Bench,
 ) -> None:
     here, peer, inbox = bench.half(buffer=4096)
@@ -1041,7 +1041,7 @@ def test_a_descriptor_of_an_incomplete_frame_is_not_inherited(
     assert inheritable == [False]
 
 
-def test_descriptors_that_nobody_asked_for_are_closed_with_the_connection(bench: Bench) -> None:
+def test_descriptors_that_were_not_asked_for_are_closed_with_the_connection(bench: Bench) -> None:
     here, peer, inbox = bench.half()
     read, write = os.pipe()
     socket.send_fds(peer, [encode(call(1))[0]], [read])

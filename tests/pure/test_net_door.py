@@ -71,7 +71,7 @@ def crowd(entry: Entry) -> Iterator[list[socket.socket]]:
         sock.close()
 
 
-def test_a_crowd_at_the_door_keeps_nobody_waiting_who_is_inside(
+def test_a_crowd_at_the_door_delays_no_peer_inside(
     entry: Entry, crowd: list[socket.socket]
 ) -> None:
     here, there = socket.socketpair()
@@ -139,7 +139,7 @@ def client_hello(context: ssl.SSLContext) -> bytes:
     return going.read()
 
 
-def test_many_handshakes_keep_nobody_waiting_who_is_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_handshakes_delay_no_peer_inside(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[int] = []
     secure = Greeting._secure
 

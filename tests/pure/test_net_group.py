@@ -81,7 +81,7 @@ def message(request: int, payload: bytes = b"") -> bytes:
     return encode(Frame(CALL, 0, 0, 1, 0, request, b"", payload))[0]
 
 
-def test_the_poller_reads_what_nobody_has_borrowed(ends: Ends) -> None:
+def test_the_poller_reads_what_is_not_borrowed(ends: Ends) -> None:
     for number, there in enumerate(ends.there):
         there.sendall(message(number))
     ends.wait(lambda: len(ends.got) == 3)

@@ -104,7 +104,7 @@ def test_of_loans_that_follow_each_other_closely_the_poller_is_not_told(
     assert letters.told == [False, True, False]
 
 
-def test_a_loan_that_lingers_ends_when_nobody_borrows_for_a_moment(
+def test_a_loan_that_lingers_ends_after_a_moment_without_a_borrower(
     letters: Letters, clock: Clock
 ) -> None:
     linger(letters)

@@ -443,7 +443,7 @@ def test_a_closed_loop_has_no_descriptors_and_ignores_late_calls() -> None:
     assert descriptors() == before
 
 
-def test_a_late_call_to_a_closed_loop_writes_to_nobody_elses_descriptor() -> None:
+def test_a_late_call_to_a_closed_loop_writes_to_no_other_descriptor() -> None:
     poller = Poller()
     poller.close()
     # these get the numbers that the loop had

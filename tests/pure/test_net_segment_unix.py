@@ -219,7 +219,7 @@ def test_a_process_is_reached_under_its_address(address: ProcAddress) -> None:
             assert not listener.getblocking()
 
 
-def test_nobody_listens_at_an_address_before_and_after(address: ProcAddress) -> None:
+def test_nothing_listens_at_an_address_before_and_after(address: ProcAddress) -> None:
     with pytest.raises(ConnectionRefusedError):
         unix.connect(address)
     unix.listen(address).close()
@@ -235,7 +235,7 @@ def test_an_address_belongs_to_one_listener_at_a_time(address: ProcAddress) -> N
     unix.listen(address).close()
 
 
-def test_nobody_else_may_enter_where_processes_listen(address: ProcAddress) -> None:
+def test_no_other_user_may_enter_where_processes_listen(address: ProcAddress) -> None:
     with unix.listen(address):
         path = Path(unix.path_of(address))
     assert path.name == address.proc

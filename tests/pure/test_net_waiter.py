@@ -136,7 +136,7 @@ def test_two_that_wait_at_a_time_have_a_waiter_each() -> None:
     put_back(one)
 
 
-def test_a_forked_child_wakes_nobody_of_its_parent() -> None:
+def test_a_forked_child_wakes_no_thread_of_its_parent() -> None:
     waiter = take_waiter()
     put_back(waiter)
     pid = os.fork()

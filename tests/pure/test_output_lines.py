@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monarch._core.hub.prints import BEGIN, END, NEWLINE, NOBODY, Note, head_of
+from monarch._core.hub.prints import BEGIN, END, NEWLINE, NO_AUTHOR, Note, head_of
 from monarch._core.processes import lines
 from monarch._core.processes.lines import LineSplitter
 from monarch._core.processes.output import Run
@@ -32,7 +32,7 @@ def finish(splitter: LineSplitter) -> list[str]:
     st.lists(st.binary(max_size=50).filter(lambda line: b"\r" not in line and BEGIN not in line)),
     st.lists(st.integers(1, 30), min_size=1),
 )
-def test_lines_come_out_whole_whatever_the_chunks(lines: list[bytes], sizes: list[int]) -> None:
+def test_lines_come_out_whole_from_any_chunks(lines: list[bytes], sizes: list[int]) -> None:
     data = b"\n".join(lines)
     splitter = LineSplitter()
     got: list[str] = []
@@ -144,14 +144,14 @@ def test_lines_that_follow_each_other_are_of_one_run_if_the_same_one_says_them()
     assert runs == [
         (TRAIN, "one\ntwo"),
         (EVALUATE, "three"),
-        (NOBODY, "of a child"),
+        (NO_AUTHOR, "of a child"),
         (TRAIN, "four"),
     ]
     assert shown == runs
 
 
 @pytest.mark.parametrize("size", [1, 7, 64])
-def test_heads_are_read_whatever_the_chunks(size: int) -> None:
+def test_heads_are_read_from_any_chunks(size: int) -> None:
     data = noted(TRAIN, "one", "two", "three") + b"\n" + noted(EVALUATE, "four")
     splitter = LineSplitter()
     got: list[tuple[Note, str]] = []
@@ -162,17 +162,17 @@ def test_heads_are_read_whatever_the_chunks(size: int) -> None:
         (TRAIN, "one"),
         (TRAIN, "two"),
         (TRAIN, "three"),
-        (NOBODY, ""),
+        (NO_AUTHOR, ""),
         (EVALUATE, "four"),
     ]
 
 
 def test_who_begins_before_a_line_has_ended_begins_a_new_one() -> None:
     runs, _ = LineSplitter().feed(
-        b"a child, not ended" + noted(TRAIN, "one") + b"a thread" + noted(NOBODY, "another")
+        b"a child, not ended" + noted(TRAIN, "one") + b"a thread" + noted(NO_AUTHOR, "another")
     )
     assert runs == [
-        (NOBODY, "a child, not ended"), (TRAIN, "one"), (NOBODY, "a thread\nanother")
+        (NO_AUTHOR, "a child, not ended"), (TRAIN, "one"), (NO_AUTHOR, "a thread\nanother")
     ]  # fmt: skip
 
 
@@ -226,7 +226,7 @@ def test_bytes_that_look_like_a_head_and_are_none_do_no_harm() -> None:
     splitter = LineSplitter()
     for _ in range(3):
         splitter.feed(BEGIN + b"a" * 70_000 + b"\rb")
-    assert splitter.feed(b"\n")[0] == [(NOBODY, "b")]
+    assert splitter.feed(b"\n")[0] == [(NO_AUTHOR, "b")]
 
 
 def test_where_others_print_too_there_is_no_prompt() -> None:

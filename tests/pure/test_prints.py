@@ -51,7 +51,7 @@ def test_a_record_that_was_made_at_no_time_was_made_when_it_was_read(time: float
     assert read_note(head_of(RECORD._replace(time=time))) == RECORD._replace(time=0.0)
 
 
-def test_a_record_of_anybodys_own_is_written_whatever_it_lacks(
+def test_a_foreign_record_is_written_though_it_lacks_attributes(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install()
@@ -85,7 +85,7 @@ def test_what_cannot_say_who_prints_does_not_keep_anybody_from_printing(
     print("said", file=pipe.stream)
     assert (
         os.read(pipe.reads, 1000)
-        == head_of(Note("trainers", "train")) + b"begun, " + head_of(prints.NOBODY) + b"said\n"
+        == head_of(Note("trainers", "train")) + b"begun, " + head_of(prints.NO_AUTHOR) + b"said\n"
     )
 
 

@@ -255,7 +255,7 @@ def test_a_proc_does_not_wait_for_ever_for_a_sink_that_has_died(world: World) ->
     assert sink.taken == ["one", "two", "three"]
 
 
-def test_what_a_proc_has_printed_before_its_end_is_taken_though_nobody_has_room(
+def test_what_a_proc_has_printed_before_its_end_is_taken_though_there_is_no_room(
     world: World,
 ) -> None:
     sink = world.output.sinks[CLIENT] = Sink()

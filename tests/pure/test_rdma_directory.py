@@ -92,7 +92,7 @@ def test_readers_on_the_host_of_the_sources_read_there_all_at_one_time() -> None
     assert [readers.served_by(reader(1, number)) for number in range(5)] == [None] * 5
 
 
-def test_copies_of_another_layout_or_an_old_version_serve_nobody() -> None:
+def test_copies_of_another_layout_or_an_old_version_serve_no_reader() -> None:
     readers = Readers()
     readers.seek(reader(1), layout=b"b")
     readers.arrive(reader(1))
@@ -131,7 +131,7 @@ def test_a_copy_that_could_not_be_read_is_not_given_to_others() -> None:
     assert readers.served_by(reader(2)) == reader(0)
 
 
-def test_whatever_ends_everybody_else_has_it_in_the_end() -> None:
+def test_all_but_those_that_ended_have_it_in_the_end() -> None:
     for seed in range(200):
         random = Random(seed)
         readers = Readers()

@@ -195,7 +195,7 @@ def test_a_host_whose_parent_is_lost_holds_what_it_has_until_the_root_asks() -> 
     assert worker.gateway.casts == 1
 
 
-def test_a_host_that_nobody_asks_again_forgets_the_cast() -> None:
+def test_a_host_that_is_not_asked_again_forgets_the_cast() -> None:
     worker = Between(parent="tcp://front", flags=STANDING)
     worker.gateway.link_lost("tcp://front", "cut")
     assert worker.gateway.casts == 1

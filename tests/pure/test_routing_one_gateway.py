@@ -53,7 +53,7 @@ def test_calls_and_values_to_a_host_are_numbered_unless_they_are_urgent() -> Non
 
 
 @pytest.mark.parametrize("brings", [VALUE, ERROR, DEAD, EXCEPTION, CANCELLED])
-def test_what_a_port_is_sent_last_keeps_its_place_whatever_it_is(brings: int) -> None:
+def test_what_a_port_is_sent_last_keeps_its_place_of_any_kind(brings: int) -> None:
     client = Noted("client")
     numbers = [client.sends(frame(PORT, flags), HERE, THERE) for flags in (VALUE, brings)]
     assert numbers == [EPOCH + 1, EPOCH + 2]

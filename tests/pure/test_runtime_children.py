@@ -79,7 +79,7 @@ def test_a_parent_is_told_that_a_child_is_stopped_goes_on_and_ends(
     assert kinds(child) == []
 
 
-def test_of_changes_that_nobody_asked_about_in_between_the_last_is_told(
+def test_of_changes_without_a_question_in_between_the_last_is_told(
     watch: ChildWatch, child: int
 ) -> None:
     for number in (signal.SIGSTOP, signal.SIGCONT, signal.SIGSTOP):
@@ -226,7 +226,7 @@ def test_silence_that_ends_is_not_lost(clocked: Clocked) -> None:
     assert not clocked.lost.is_set()
 
 
-def test_a_poller_that_could_not_run_for_long_loses_nobody_by_that(clocked: Clocked) -> None:
+def test_a_poller_that_could_not_run_for_long_loses_no_peer_by_that(clocked: Clocked) -> None:
     timeout = 0.4
     answered = threading.Event()
     # as if stopped, or without the interpreter lock

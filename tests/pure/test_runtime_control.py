@@ -185,7 +185,7 @@ def test_a_queue_sends_at_once_while_there_is_room(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("size", [100, 3 * _PIECE], ids=["small", "large"])
-def test_a_queue_never_blocks_and_loses_nothing_when_nobody_reads(pair: Pair, size: int) -> None:
+def test_a_queue_never_blocks_and_loses_nothing_without_a_reader(pair: Pair, size: int) -> None:
     here, there = pair
     watch = Watch()
     queue = ControlQueue(here, watch)

@@ -159,7 +159,7 @@ def test_an_error_that_is_no_exception_reaches_the_reader(error: BaseException) 
 
 
 @pytest.mark.parametrize("future", [pending(), completed(0), completed(False), failed(Boom())])
-def test_a_future_is_true_whatever_its_result(future: Future[Any]) -> None:
+def test_a_future_is_true_with_any_result(future: Future[Any]) -> None:
     assert bool(future)  # as any other future of Python: `if future:` asks whether there is one
 
 
@@ -477,7 +477,7 @@ def test_many_tasks_of_one_loop_await_one_future() -> None:
     assert asyncio.run(main()) == [3] * 5
 
 
-def test_an_error_reaches_whoever_awaits() -> None:
+def test_an_error_reaches_those_who_await() -> None:
     async def main(future: Future[Any]) -> None:
         await future
 
@@ -931,7 +931,7 @@ def test_bodies_may_await_and_get_each_other() -> None:
     assert outer().get(timeout=PATIENCE) == 2
 
 
-def test_a_body_whose_loop_ends_before_it_has_begun_leaves_nobody_waiting() -> None:
+def test_a_body_whose_loop_ends_before_it_has_begun_leaves_no_wait() -> None:
     @returns_future
     async def work() -> int:
         return 1
@@ -964,7 +964,7 @@ def test_a_body_for_which_no_loop_can_be_made_tells_its_reader(
         work().get(timeout=PATIENCE)
 
 
-def test_a_body_whose_loop_ends_in_the_middle_leaves_nobody_waiting() -> None:
+def test_a_body_whose_loop_ends_in_the_middle_leaves_no_wait() -> None:
     @returns_future
     async def work() -> None:
         await asyncio.Event().wait()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from helpers.waiting import PATIENCE
 from monarch._core import extension
 from monarch._core.calls.message import NO_EXTENT, SETTLE, SUPERVISE, decode_meta, encode_meta
-from monarch._core.hub.prints import NOBODY, Note
+from monarch._core.hub.prints import NO_AUTHOR, Note
 from monarch._core.hub.spawn_requests import Command, SpawnRequest, Start
 from monarch._core.mesh.bootstrap import (
     BootstrapCommand,
@@ -91,7 +91,7 @@ def test_lines_are_written_to_the_stream_of_that_moment_in_one_piece(
             return len(text)
 
     monkeypatch.setattr(sys, stream, File())
-    show(Output(TRAINER, stream, 1.0, [(NOBODY, "one\n"), (Note("an_actor"), "two")]))
+    show(Output(TRAINER, stream, 1.0, [(NO_AUTHOR, "one\n"), (Note("an_actor"), "two")]))
     assert written == ["[trainers 1] one\n[trainers 1] \n[trainers 1] two\n"]
 
 
@@ -102,7 +102,7 @@ def test_lines_for_a_terminal_that_is_gone_are_dropped(
     closed = io.StringIO()
     closed.close()
     monkeypatch.setattr(sys, "stdout", closed if file else None)
-    show(Output(TRAINER, "stdout", 1.0, [(NOBODY, "one")]))
+    show(Output(TRAINER, "stdout", 1.0, [(NO_AUTHOR, "one")]))
 
 
 def test_a_printer_that_never_printed_has_no_thread_and_nothing_to_end() -> None:
@@ -126,7 +126,7 @@ def test_a_printer_goes_on_where_what_shows_its_lines_fails(
     printer = output.Printer()
     printer._view = Broken()
     for text in ("one", "two"):
-        printer.put(Output(TRAINER, "stdout", 1.0, [(NOBODY, text)]))
+        printer.put(Output(TRAINER, "stdout", 1.0, [(NO_AUTHOR, text)]))
     printer.close()
     assert capsys.readouterr().out == "[trainers 1] one\n[trainers 1] two\n"
     assert caplog.text.count("ZeroDivisionError: in a progress bar") == 2
@@ -142,13 +142,15 @@ def test_lines_are_written_even_where_nothing_can_show_them(
     monkeypatch.setenv("FORCE_COLOR", "1")
     printer = output.Printer()
     for text in ("one", "two"):
-        printer.put(Output(TRAINER, "stdout", 1.0, [(NOBODY, text)]))
+        printer.put(Output(TRAINER, "stdout", 1.0, [(NO_AUTHOR, text)]))
     printer.close()
     assert capsys.readouterr().out == "[trainers 1] one\n[trainers 1] two\n"
     assert printer._waiting == 0  # or, in time, what comes would be left out
 
 
-def test_a_printer_goes_on_whatever_fails_on_its_thread(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_printer_goes_on_after_any_failure_on_its_thread(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     class Broken:
         due: float | None = 0.0
 
@@ -168,7 +170,7 @@ def test_a_printer_goes_on_whatever_fails_on_its_thread(capsys: pytest.CaptureFi
     printer, called, view = output.Printer(), threading.Event(), Broken()
     printer._view = view
     printer.put(fail)
-    printer.put(Output(TRAINER, "stdout", 1.0, [(NOBODY, "one")]))
+    printer.put(Output(TRAINER, "stdout", 1.0, [(NO_AUTHOR, "one")]))
     printer.put(called.set)
     assert called.wait(PATIENCE)
     assert view.due is None
@@ -182,7 +184,7 @@ def test_a_printer_that_is_closed_has_written_everything_in_order_and_has_no_thr
     before = threading.active_count()
     printer = output.Printer()
     for i in range(100):
-        printer.put(Output(TRAINER._replace(rank=i), "stdout", 1.0, [(NOBODY, "line")]))
+        printer.put(Output(TRAINER._replace(rank=i), "stdout", 1.0, [(NO_AUTHOR, "line")]))
     printer.close()
     assert capsys.readouterr().out == "".join(f"[trainers {i}] line\n" for i in range(100))
     assert threading.active_count() == before

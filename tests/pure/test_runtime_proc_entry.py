@@ -299,7 +299,7 @@ def test_the_table_knows_no_other_events_and_no_other_states() -> None:
     assert {state for state, _ in TABLE} | {after for after, _ in TABLE.values()} == set(STATES)
 
 
-def test_whatever_happens_each_proc_ends_once_and_everybody_is_told_once(
+def test_in_any_order_of_events_each_proc_ends_once_and_all_are_told_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     table = Recorded()
@@ -393,7 +393,7 @@ def test_the_end_of_a_proc_says_how_its_process_ended(status: int, cause: str, r
     assert (end.output, end.incarnation, end.known) == (("last", "words"), 3, 20.0)
 
 
-def test_a_proc_that_somebody_had_killed_says_so_but_only_if_that_is_what_ended_it() -> None:
+def test_a_proc_that_was_to_be_killed_says_so_but_only_if_that_is_what_ended_it() -> None:
     killed, fell = up(), up()
     for proc in (killed, fell):
         assert proc.kill(causes.FROZEN, "the process was frozen", 20) == ("kill",)
@@ -452,7 +452,7 @@ def test_a_proc_that_was_killed_before_it_was_up_is_a_failure_to_its_owner(statu
     assert proc.end is not None and proc.end.cause in (causes.KILLED, causes.EXITED)
 
 
-def test_a_proc_that_lets_nobody_in_for_a_second_is_ended() -> None:
+def test_a_proc_that_lets_no_peer_in_for_a_second_is_ended() -> None:
     proc = up()
     assert proc.unreached(20.0) == ()
     proc.reached()

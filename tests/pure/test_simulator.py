@@ -269,7 +269,7 @@ def test_a_transfer_to_several_takes_as_many_messages() -> None:
     assert sim.step().seconds == pytest.approx(3 * (1e-3 + 4e3 / 1e6))
 
 
-def test_whoever_reads_an_answer_waits_for_it() -> None:
+def test_the_reader_of_an_answer_waits_for_it() -> None:
     sim = simulator(machine=ROUND.replace(answer=0.5, delay=0.1))
     with sim.mesh.activate():
         a = torch.ones(10)

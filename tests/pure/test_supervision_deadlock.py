@@ -13,7 +13,7 @@ import pytest
 from helpers.each import for_each
 from monarch._core.supervision.deadlock import (
     EVERYTHING,
-    NOBODY,
+    NO_ACTIVITY,
     CallId,
     Chaser,
     Probe,
@@ -32,12 +32,12 @@ def test_a_queued_call_is_kept_by_what_the_serving_code_waits_for() -> None:
 
 
 def test_a_queued_call_is_not_kept_while_only_a_concurrent_call_waits() -> None:
-    assert keeper(CALL, [CALL], {"task": OTHER}, ["task"], "serve") is NOBODY
+    assert keeper(CALL, [CALL], {"task": OTHER}, ["task"], "serve") is NO_ACTIVITY
 
 
 def test_a_call_in_progress_is_kept_by_its_own_wait_alone() -> None:
     handled = {"serve": OTHER, "task": CALL}
-    assert keeper(CALL, [], handled, ["serve"], "serve") is NOBODY
+    assert keeper(CALL, [], handled, ["serve"], "serve") is NO_ACTIVITY
     assert keeper(CALL, [], handled, ["serve", "task"], "serve") == "task"
 
 
@@ -46,12 +46,12 @@ def test_a_stopped_thread_keeps_every_call() -> None:
     assert keeper(CALL, [], {"task": CALL}, ["task", EVERYTHING], "serve") is EVERYTHING
 
 
-def test_a_call_that_is_not_there_is_kept_by_nobody() -> None:
-    assert keeper(CALL, [OTHER], {EVERYTHING: OTHER}, [EVERYTHING]) is NOBODY
+def test_a_call_that_is_not_there_is_kept_by_no_actor() -> None:
+    assert keeper(CALL, [OTHER], {EVERYTHING: OTHER}, [EVERYTHING]) is NO_ACTIVITY
 
 
-def test_a_call_whose_response_port_was_handed_out_is_kept_by_nobody() -> None:
-    assert keeper(CALL, [], {EVERYTHING: None}, [EVERYTHING]) is NOBODY
+def test_a_call_with_a_response_port_handed_out_is_kept_by_no_actor() -> None:
+    assert keeper(CALL, [], {EVERYTHING: None}, [EVERYTHING]) is NO_ACTIVITY
 
 
 def wait(began: float, process: str, *silent: str) -> Wait:

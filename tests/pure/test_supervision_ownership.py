@@ -58,7 +58,7 @@ def test_the_owner_judges_the_first_failure_of_each_rank() -> None:
     assert told(ownership.rank_failed(failed(1, 1), 0)) == [(1, 1)]
 
 
-def test_failures_of_what_is_not_owned_or_no_longer_are_nobodys_business() -> None:
+def test_failures_of_what_is_not_owned_or_no_longer_are_ignored() -> None:
     ownership = owning(actors(1, ["p0"]))
     assert ownership.rank_failed(failed(2, 0), 0) == []
     ownership.stopped(1)
@@ -281,7 +281,7 @@ class Tree:
 
 
 @for_each("seed", range(300))
-def test_a_failure_climbs_until_somebody_handles_it_whatever_the_order(seed: int) -> None:
+def test_a_failure_climbs_until_it_is_handled_in_any_order(seed: int) -> None:
     tree = Tree(random.Random(seed))
     victims = tree.chance.sample(tree.nodes[1:], tree.chance.randint(1, len(tree.nodes) - 1))
     for victim in victims:

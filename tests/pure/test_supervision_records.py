@@ -239,12 +239,12 @@ def test_the_loss_of_a_host_says_why_where_that_is_known() -> None:
 
 
 def test_a_host_that_was_never_reached_is_told_as_not_attached() -> None:
-    lost = not_attached(host_lost("tcp://node4:26600", "nobody listens there"))
+    lost = not_attached(host_lost("tcp://node4:26600", "nothing listens there"))
     assert (lost.cause, lost.proc) == (UNSTARTED, "tcp://node4:26600")
-    assert lost.reason == "the host could not be attached: nobody listens there"
+    assert lost.reason == "the host could not be attached: nothing listens there"
 
 
-def test_a_host_that_lets_nobody_in_is_told_with_what_to_do() -> None:
+def test_a_host_that_lets_no_other_in_is_told_with_what_to_do() -> None:
     lost = not_let_in(host_lost("tcp://node4:26600", "no secret"))
     assert (lost.cause, lost.proc) == (HOST, "tcp://node4:26600")
     assert lost.reason.startswith("this process has not attached the host (attach_to_workers does")

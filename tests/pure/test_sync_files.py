@@ -709,7 +709,7 @@ def test_a_host_refuses_what_is_no_manifest_and_names_that_are_none(tmp_path: Pa
             WorkspaceStore(tmp_path, key)
 
 
-def test_a_folder_of_somebody_else_is_no_place_for_code(
+def test_a_folder_of_another_user_is_no_place_for_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MONARCH_SYNC_FOLDER", str(tmp_path / "store"))

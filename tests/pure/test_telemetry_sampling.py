@@ -136,7 +136,7 @@ def test_events_that_are_too_late_push_out_none_that_are_wanted() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 1000), max_size=12), max_size=4), st.integers(0, 20))
-def test_of_joined_events_the_latest_are_kept_whoever_answers_first(
+def test_of_joined_events_the_latest_are_kept_in_any_order_of_answers(
     answers: list[list[int]], limit: int
 ) -> None:
     every = sorted((at for times in answers for at in times), reverse=True)

@@ -203,7 +203,7 @@ def test_a_time_range_from_now_on_backwards_is_collected() -> None:
 @pytest.mark.parametrize(
     "sql", ["DESCRIBE actors", "SHOW TABLES", "SELECT 1", "FROM information_schema.tables"]
 )
-def test_what_reads_no_table_asks_nobody(sql: str) -> None:
+def test_what_reads_no_table_asks_no_process(sql: str) -> None:
     source = Made(silent={"h1": "lost"})
     answer = run(sql, source)
     assert answer.rows and source.asked == [] and answer.silent == {}

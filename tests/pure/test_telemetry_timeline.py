@@ -149,7 +149,7 @@ def test_a_step_ends_where_the_next_one_begins() -> None:
     assert all(each.track.endswith("/ actor receiver[0] / steps") for each in found)
 
 
-def test_what_nobody_knows_any_more_has_a_track_as_well() -> None:
+def test_what_is_not_known_any_more_has_a_track_as_well() -> None:
     tables = rows(messages=[message(1, 1)], spans=[span(1, 1, actor=None)])
     tables["actors"], tables["hosts"] = [], []
     assert len(shown_by(draw(tables, WINDOW).content)) == 2

@@ -208,7 +208,7 @@ def test_what_was_saved_is_freed_step_by_step() -> None:
         loss.backward()
 
 
-def test_a_generator_that_nobody_asks_leaves_the_graph_as_it_was() -> None:
+def test_a_generator_that_is_not_asked_leaves_the_graph_as_it_was() -> None:
     weights, _, loss = layers(2)
     grad_generator(loss, weights)
     loss.backward()

@@ -37,7 +37,7 @@ def test_some_ranks_are_called_and_no_others() -> None:
     checked(simulation)
 
 
-def test_a_broadcast_comes_to_everybody_and_nobody_answers() -> None:
+def test_a_broadcast_comes_to_all_and_none_answers() -> None:
     simulation = Simulation(hosts=40)
     cast = simulation.cast(answers=False)
     checked(simulation)
@@ -88,7 +88,7 @@ def test_an_agent_that_ends_is_noticed_sooner_than_a_machine_that_is_gone() -> N
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_deaths_in_the_middle_of_calls_leave_nobody_waiting(seed: int) -> None:
+def test_deaths_in_the_middle_of_calls_leave_no_wait(seed: int) -> None:
     simulation = Simulation(
         seed=seed, hosts=120, procs_per_host=2, compute=(0.0, 0.02), fanout=seed + 2
     )
@@ -158,7 +158,7 @@ def pausing(seed: int, longest: float, kills: int = 0) -> Simulation:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_pauses_of_less_than_three_quarters_of_the_timeout_lose_nobody(seed: int) -> None:
+def test_pauses_of_less_than_three_quarters_of_the_timeout_lose_no_process(seed: int) -> None:
     simulation = pausing(seed, longest=2.9)
     assert simulation.report().known == 0
     assert simulation.hosts_without_client() == 0
@@ -166,7 +166,7 @@ def test_pauses_of_less_than_three_quarters_of_the_timeout_lose_nobody(seed: int
 
 # the last two: a host is attached again that had let go
 @pytest.mark.parametrize("seed", [*range(6), 1023, 1092])
-def test_long_pauses_and_deaths_leave_nobody_waiting(seed: int) -> None:
+def test_long_pauses_and_deaths_leave_no_wait(seed: int) -> None:
     pausing(seed, longest=12, kills=2)
 
 
@@ -183,7 +183,7 @@ def test_a_host_that_stands_still_for_long_is_lost_and_finds_that_its_client_is_
     checked(simulation)
 
 
-def test_whoever_stood_still_blames_nobody_for_it() -> None:
+def test_a_process_that_stood_still_blames_no_other_for_it() -> None:
     simulation = Simulation(seed=2, hosts=10, procs_per_host=1)
     simulation.run(until=simulation.attach())
     for host in range(10):

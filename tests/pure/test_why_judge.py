@@ -316,7 +316,7 @@ def test_an_idle_program_is_fine_and_it_is_said_that_nothing_runs() -> None:
     assert verdict([]).sentence == "Fine: nothing runs."
 
 
-def test_a_stopped_process_is_stuck_though_nobody_waits() -> None:
+def test_a_stopped_process_is_stuck_without_a_wait() -> None:
     found = verdict([proc(0), unseen(1, kernel=STOPPED)])
     assert found.status == STUCK and blamed(found) == [("trainers", (1,), "frozen")]
     assert "is stopped (SIGSTOP, or Ctrl-Z)" in found.sentence and len(found.frozen) == 1
@@ -327,7 +327,7 @@ def test_several_stopped_processes_are_spoken_of_as_several() -> None:
     assert found.sentence == "Stuck: trainers[1-2] (host h0) are stopped (SIGSTOP, or Ctrl-Z)."
 
 
-def test_a_process_that_answers_nobody_is_stuck_if_it_did_not_twice() -> None:
+def test_a_process_that_answers_no_call_is_stuck_if_it_did_not_twice() -> None:
     assert verdict([unseen(0, "does not answer")]).status == STUCK
     assert verdict([proc(0)], [unseen(0, "does not answer")]).status == FINE
 
@@ -365,7 +365,7 @@ def test_who_sends_to_a_full_mailbox_waits_for_its_actor() -> None:
     assert program.address is not None
     full = Mailbox("trainer", UID, 1001, (program.address,))
     found = verdict([proc(0, busy(READS))._replace(mailboxes=(full,)), program])
-    assert found.full == ("trainer[0]: 1,001 messages wait, 1 process is held back",)
+    assert found.full == ("trainer[0]: 1,001 messages wait, 1 process is paused",)
     assert found.sentence.startswith("Stuck: the client in broadcast (train.py:9); trainers[0] ")
     assert found.sentence.endswith(
         "in recv (data.py:31): its mailbox is full, 1,001 messages wait."
@@ -380,7 +380,7 @@ def test_processes_that_read_pages_from_a_disk_are_said_to_swap() -> None:
     )
 
 
-def test_processes_that_have_failed_are_listed_and_hold_up_nobody() -> None:
+def test_processes_that_have_failed_are_listed_and_hold_up_no_other() -> None:
     ended = [
         unseen(rank)._replace(note="has ended: killed by SIGKILL\nmore", pid=0, ago=240.0 * rank)
         for rank in (1, 2)

@@ -179,9 +179,7 @@ def test_encoding_reads_the_buffers_but_does_not_copy_them() -> None:
 
 @settings(max_examples=60)
 @given(st.lists(frames(), min_size=1, max_size=8), st.data())
-def test_a_decoder_finds_the_frames_whatever_the_chunks(
-    sent: list[Frame], data: st.DataObject
-) -> None:
+def test_a_decoder_finds_the_frames_in_any_chunks(sent: list[Frame], data: st.DataObject) -> None:
     check_decoded(sent, data.draw(st.lists(st.integers(1, 400), min_size=1, max_size=20)))
 
 

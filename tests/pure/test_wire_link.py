@@ -247,7 +247,7 @@ def test_a_restarted_dialer_replaces_its_old_link_when_it_comes_back() -> None:
     assert b.ups == ["a", "a"]
 
 
-def test_a_port_at_which_nobody_listens_any_more_is_lost_after_a_second() -> None:
+def test_a_port_without_its_listener_is_lost_after_a_second() -> None:
     wires = Wires(1)
     a, b = wires.host("a"), wires.host("b")
     a.send("b", "one")
@@ -255,7 +255,7 @@ def test_a_port_at_which_nobody_listens_any_more_is_lost_after_a_second() -> Non
     wires.kill(b)
     wires.run_until(lambda: a.lost, within=2)
     assert 1.9 < a.lost[0][0] < 3
-    assert "nobody listens there" in a.lost[0][2]
+    assert "nothing listens there" in a.lost[0][2]
 
 
 def test_a_worker_that_is_not_up_yet_is_dialed_until_it_is() -> None:
@@ -277,17 +277,17 @@ def test_a_worker_that_never_comes_up_is_lost_after_the_time_for_attaching() -> 
     wires.run(LIMITS.attach - 0.1)
     assert a.lost == []
     wires.run(LIMITS.attach + 0.1)
-    assert "10s (mesh_attach_config_timeout): nobody listens there" in a.lost[0][2]
+    assert "10s (mesh_attach_config_timeout): nothing listens there" in a.lost[0][2]
     assert a.table.get("b") is None
 
 
-def test_a_worker_that_must_be_up_is_lost_when_nobody_listens() -> None:
+def test_a_worker_that_must_be_up_is_lost_without_a_listener() -> None:
     wires = Wires(1)
     a = wires.host("a")
     a.table.send("b", a.table.pack(frame_of("one")), 0.0, starting=False)
     a.act()
     wires.run_until(lambda: a.lost, within=2)
-    assert a.lost[0][2] == "nobody listens there"
+    assert a.lost[0][2] == "nothing listens there"
 
 
 @pytest.mark.parametrize("patient", ["the dialer", "the dialed"])

@@ -613,7 +613,7 @@ def test_buffers_out_of_band_are_the_senders_own_memory() -> None:
     assert buffer[0] == 9
 
 
-def test_sizes_of_buffers_are_in_bytes_whatever_the_items() -> None:
+def test_sizes_of_buffers_are_in_bytes_with_any_items() -> None:
     array = np.arange(OUT_OF_BAND_SIZE // 8, dtype=np.float64).reshape(2, -1)
     payload, (buffer,) = dumps(array)
     assert len(buffer) == array.nbytes
@@ -723,7 +723,7 @@ def test_an_error_of_reduce_passes_through(
 @pytest.mark.parametrize(
     "make", [threading.Lock, lambda: (n for n in range(1)), lambda: sys._getframe()]
 )
-def test_what_nobody_can_pickle_raises_a_type_error(make: Callable[[], object]) -> None:
+def test_a_value_that_cannot_be_pickled_raises_a_type_error(make: Callable[[], object]) -> None:
     with pytest.raises(TypeError, match="pickle"):
         dumps(make())
 

@@ -102,7 +102,7 @@ def test_what_a_command_says_and_raises_is_text(
     assert "\nFORGED" not in said.replace("\nFORGED on std", "")
 
 
-def test_stacks_are_lines_whatever_threads_files_and_hosts_are_called() -> None:
+def test_stacks_are_lines_with_any_names_of_threads_files_and_hosts() -> None:
     found = Stacks([], {NAME: NAME})
     assert str(found) == f"host {named(NAME)} did not answer: {named(NAME)}"
 

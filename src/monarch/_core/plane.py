@@ -16,6 +16,7 @@ from .actors.endpoint import describe_class
 from .actors.log import set_level
 from .actors.pulse import begun_by, handled_by, status_of
 from .actors.request import Gather, StopCall, StreamCall
+from .calls.delivered_failures import loss
 from .calls.failed_call import FailedCall, Reply
 from .calls.future import when_done
 from .calls.message import SETTLE, TRACE, UPDATE_CLASS, encode_meta
@@ -23,7 +24,6 @@ from .calls.pending import PendingCall, PendingOperation, debugged, notice, oper
 from .calls.promise import Promise, after, completed, map_future
 from .calls.rebuild import read_value
 from .calls.remote_error import read_answer, refusal, supervision_error
-from .calls.told import loss
 from .calls.waiting import block, running_loop
 from .client.client import client
 from .client.faults import before_the_end

@@ -6,8 +6,8 @@ started from an import that the engine makes; from one that user code makes, it 
 very module has started the procs in which it is imported now. The second wall is
 `proc_nesting_limit`, for what the first can't see.
 
-Nothing is noted when something is imported or unpickled: only whoever starts something looks at its
-own stack.
+Nothing is noted when something is imported or unpickled: a thread looks at its own stack, and only
+when it starts something.
 """
 
 from __future__ import annotations

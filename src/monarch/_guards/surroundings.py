@@ -45,8 +45,8 @@ def require_pidfd() -> None:
         os.close(os.pidfd_open(os.getpid()))
     except OSError as error:
         raise RuntimeError(
-            f"the system call pidfd_open fails here ({error.strerror}), and without it nobody would"
-            " know of the end of a process. It needs Linux 5.3; a sandbox (seccomp; docker:"
+            f"the system call pidfd_open fails here ({error.strerror}), and without it the end of"
+            " a process would not be noticed. It needs Linux 5.3; a sandbox (seccomp; docker:"
             " --security-opt seccomp=...) must allow it"
         ) from error
 
@@ -86,11 +86,11 @@ def control_groups(controller: str) -> Iterator[str]:
     """The folders of this process's control group and its parents, the innermost first.
 
     Args:
-        controller: Limits them: ``memory``, ``pids``.
+        controller: Limits them: ``cpu``, ``memory``, ``pids``.
     """
     for line in read(_OWN).splitlines():
         _, kinds, path = line.split(":", 2)
-        if kinds in ("", controller):
+        if not kinds or controller in kinds.split(","):
             names = [name for name in (kinds, *path.split("/")) if name]
             for count in range(len(names), 0 if kinds else -1, -1):
                 yield os.path.join(_GROUPS, *names[:count])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .._core.hub.message_hub import MessageHub
 
 
-_NOBODY = PendingCall(None, 0, ())
+_NO_CALL = PendingCall(None, 0, ())
 
 
 class Activity(NamedTuple):
@@ -32,7 +32,7 @@ class Activity(NamedTuple):
         waits_for: In words; empty if it does not wait for a future, or only for a time.
         actor_id: Of the actor.
         call: Names the call, by who asks, its request and the rank: no other that the process
-            handles. Empty for one that nobody waits for.
+            handles. Empty for a one-way message.
     """
 
     thread: int | None
@@ -115,7 +115,7 @@ def _blocked(
     numbers: dict[int, int],
 ) -> Blocked:
     operation = operation_of(future)
-    owed = (operation.unanswered() if operation is not None else None) or _NOBODY
+    owed = (operation.unanswered() if operation is not None else None) or _NO_CALL
     number = numbers.get(id(owed.request), 0)
     return Blocked(cell, task, since, _describe(future), owed.uid, owed.silent, number)
 

@@ -39,7 +39,7 @@ class GetController(NamedTuple):
     client has ended: so has the program.
 
     Attributes:
-        class_payload: The pickled class, opaque to the client: it belongs to whoever asks.
+        class_payload: The pickled class, opaque to the client: it is the asker's.
         init: Pickle of the class and its constructor's arguments.
     """
 
@@ -52,7 +52,7 @@ class GetController(NamedTuple):
 
 class _Controller(NamedTuple):
     uid: int
-    # opaque here: user classes are unpickled by whoever asked, never on the I/O thread
+    # opaque here: user classes are unpickled by the asker, never on the I/O thread
     class_payload: bytes
 
 
@@ -124,8 +124,8 @@ def _create(service: ProcService, table: _Table, uid: int, wanted: GetController
     root = service.hub.actors[ROOT]
     creator = root.record  # type: ignore[attr-defined]  # the root cell has one
     here = client_proc_mesh(service.hub.address)
-    nobody = ActorAddress(ProcAddress("", ""), 0)
-    spec = SpawnSpec(uid, wanted.name, wanted.class_name, nobody, creator, here, NO_EXTENT)
+    no_owner = ActorAddress(ProcAddress("", ""), 0)
+    spec = SpawnSpec(uid, wanted.name, wanted.class_name, no_owner, creator, here, NO_EXTENT)
 
     def failed(failure: Failure) -> None:
         table.failures[wanted.name] = failure

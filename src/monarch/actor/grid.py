@@ -45,7 +45,7 @@ def as_text(title: str, extent: Extent, cell: Callable[[int], str]) -> str:
 
 
 def as_html(title: str, extent: Extent, cell: Callable[[int], str]) -> str:
-    """The same as an HTML fragment: a table for each block, in which all texts are escaped."""
+    """Return the grid as an HTML fragment: a table for each block, with all texts escaped."""
     # Here, since it loads a table of all entity names, which only a notebook ever needs.
     from html import escape
 

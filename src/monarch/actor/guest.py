@@ -51,7 +51,7 @@ def join(host: str, local_host: str = "") -> None:
 
     Raises:
         RuntimeError: This process is a client already.
-        ConnectionRefusedError: Nobody has that host any more.
+        ConnectionRefusedError: No program has that host any more.
     """
     if client.is_running():
         raise RuntimeError(

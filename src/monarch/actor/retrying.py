@@ -7,8 +7,8 @@ Each rank has attempts of its own. One ends with the rank's answer, which settle
 After `retries` more, the last failure is the rank's. An answer counts whichever attempt it belongs
 to: a rank that is slow is not asked in vain.
 
-Nothing here waits. Whoever hears of an answer or a loss notes it; messages are sent again by the
-poller's thread, on which sending never waits for room.
+Nothing here waits. The thread that receives an answer, or a loss, notes it; messages are sent again
+by the poller's thread, on which sending never waits for room.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .._core.actors.adverbs import CallOptions, Endpoint
 from .._core.actors.answers import Answers
 from .._core.actors.context import context
 from .._core.actors.request import Gather, UnaryCall, was_dropped
-from .._core.calls import told
+from .._core.calls import delivered_failures
 from .._core.calls.failed_call import CallSite, FailedCall, Reply
 from .._core.calls.future import Future
 from .._core.calls.pending import FutureState, PendingCall, PendingOperation, is_debugged, subscribe
@@ -89,7 +89,7 @@ class RetryingEndpoint(Endpoint[P, R]):
         return Call(self, site, content).future
 
     def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        self._refuse("broadcast", "nobody hears whether a message has arrived")
+        self._refuse("broadcast", "no answer says whether a message has arrived")
 
     def stream(self, /, *args: P.args, **kwargs: P.kwargs) -> Answers[R]:
         self._refuse("stream", "its answers come one by one")
@@ -164,7 +164,7 @@ class _Attempt(PendingOperation):
         return True
 
 
-class _Due:
+class _PendingRetry:
     """A resend that waits for the poller's thread. If that thread has ended, `fail` is called."""
 
     __slots__ = ("_fail", "_hub")
@@ -239,7 +239,7 @@ class _Repeated(PendingOperation):
 
     def heard(self, attempt: _Attempt, rank: int, reply: Reply) -> None:
         """A rank has answered an attempt, or is gone. On any thread."""
-        loss = told.loss(reply)
+        loss = delivered_failures.loss(reply)
         is_answer = loss is None and not was_dropped(reply)
         with self._lock:
             if not is_answer and rank not in attempt.open:  # that attempt was over
@@ -267,7 +267,7 @@ class _Repeated(PendingOperation):
             if hub.requests.pop(key, None) is not None:
                 self._ask_again([rank], attempt)
 
-        hub.requests[key] = _Due(hub, fail)
+        hub.requests[key] = _PendingRetry(hub, fail)
         hub.poller.call_soon(ask)
         if hub.end is not None and hub.requests.pop(key, None) is not None:
             fail()
@@ -336,7 +336,7 @@ class _Repeated(PendingOperation):
                 attempt.timer.cancel()
 
     def forget(self, attempt: _Attempt) -> None:
-        """All have answered it."""
+        """Forget an attempt that every rank has answered."""
         with self._lock:
             if attempt in self._attempts:
                 self._attempts.remove(attempt)

@@ -138,7 +138,7 @@ def _all_meshes(call: ApiCall) -> Any:
 
 @route("GET", "/api/meshes/{id}", sql=True)
 def _mesh(call: ApiCall) -> Any:
-    """One of them."""
+    """A mesh, by its id."""
     return _one(call, _meshes(call.program), "mesh")
 
 
@@ -167,7 +167,7 @@ def _all_actors(call: ApiCall) -> Any:
 
 @route("GET", "/api/actors/{id}", sql=True)
 def _actor(call: ApiCall) -> Any:
-    """One of them."""
+    """An actor, by its id."""
     return _one(call, _actors(call.program), "actor")
 
 

@@ -2,9 +2,9 @@
 
 It checks a request, finds its route, and has a thread answer it within a time limit.
 
-Routes that ask the program take a place in a queue, of which some are served at a time; nobody is
+Routes that ask the program take a place in a queue, of which some are served at a time; none is
 sent away. Routes that read files have a queue of their own, so that they do not wait for questions
-to ten thousand ranks, which go on when nobody waits for them any more. What ends the wait of who
+to ten thousand ranks, which go on when they are not waited for any more. What ends the wait of who
 asks: the answer, or the time of the route, or the end of the program, or that he has closed the
 connection.
 """
@@ -34,7 +34,7 @@ from .feeds import FeedReader
 from .guard import Guard
 from .keys import may
 from .program import WatchedProgram
-from .routes import NOBODY, STATUS, ApiCall, ApiError, Events, Handler, LoginLink, Page, Route
+from .routes import NO_ROLE, STATUS, ApiCall, ApiError, Events, Handler, LoginLink, Page, Route
 
 logger = logging.getLogger("monarch.admin")
 
@@ -69,7 +69,7 @@ class App:
         self.last_asked = time.monotonic()
 
     def end(self) -> None:
-        """The program has ended: nobody waits for it any more. Called in the event loop."""
+        """End all waits for the program, which has ended. Called in the event loop."""
         self._over.set()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -96,7 +96,7 @@ class App:
         response.headers.update(guard.HEADERS)
         if isinstance(response, StreamingResponse):
             stream: Any = response.body_iterator
-            async with aclosing(stream):  # however it ends: its feed stops when nobody reads
+            async with aclosing(stream):  # however it ends: its feed stops without readers
                 await response(scope, receive, send)
         else:
             await response(scope, receive, send)
@@ -108,8 +108,8 @@ class App:
         found, names = routes.find(path)
         wanted = "GET" if method == "HEAD" else method
         chosen = next((each for each in found if each.method == wanted), None)
-        is_open = chosen is not None and chosen.role == NOBODY
-        role = NOBODY if is_open else self._guard.role_of(headers, time.time())
+        is_open = chosen is not None and chosen.role == NO_ROLE
+        role = NO_ROLE if is_open else self._guard.role_of(headers, time.time())
         if not found:
             return Response(status_code=404)
         if chosen is None:

@@ -18,7 +18,7 @@ def unpacked_size(stream: bytes) -> int:
 
     Raises:
         ValueError: It is no such stream.
-        struct.error: Likewise.
+        struct.error: It is no such stream.
     """
     place = total = 0
     while place < len(stream):

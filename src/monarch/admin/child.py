@@ -10,7 +10,7 @@ is started when one is needed, and ends when it is not asked for `IDLE` seconds;
 who asks meanwhile waits. Functions and answers are pickled, over a pair of sockets that only these two
 processes have.
 
-What ends a wait: the answer; the end of the child, which is an error; or that nobody waits any more, at
+What ends a wait: the answer; the end of the child, which is an error; or that its asker leaves, at
 the latest after `LIMIT` seconds. The child is killed then: duckdb can't be interrupted everywhere. The
 kernel kills it when the helper ends, and gives it no more memory than `MEMORY`.
 """
@@ -35,6 +35,7 @@ from functools import cache
 from typing import IO, Any, TypeVar, cast
 
 from .. import config
+from .._child_watch import PR_SET_PDEATHSIG
 from .processes import CODE, PROGRAM_ENDED
 from .routes import JSON, ApiCall, Handler, Page, as_json
 
@@ -50,7 +51,7 @@ MEMORY = 2 << 30
 """Bytes that a child may take, of which the database has its own share; see `Limits.memory`."""
 
 LIMIT = 120.0
-"""Seconds for a question, with its time in the queue; those that somebody waits for have less."""
+"""Seconds for a question, with its time in the queue; those with a waiting asker have less."""
 
 MADE = 100_000
 """Values between searches for circles: answers of many ranks have none, and a search costs what they
@@ -58,7 +59,6 @@ do.
 """
 
 _LOOK_AGAIN = 0.05  # seconds
-_PR_SET_PDEATHSIG = 1
 # duckdb imports them wherever they are installed, which takes tens of megabytes; nothing here is
 # given to them
 _UNUSED: dict[str, Any] = dict.fromkeys(("pandas", "pyarrow"))
@@ -87,11 +87,12 @@ def ask(function: Callable[..., T], *arguments: Any, abandoned: threading.Event 
 
     Args:
         function: Anything that can be pickled.
-        *arguments: Likewise. A `Page` that is the result has a file as its body.
-        abandoned: Set when nobody waits for the result any more.
+        *arguments: Anything that can be pickled. A `Page` that is the result has a file as its
+            body.
+        abandoned: Set when the result is not waited for any more.
 
     Raises:
-        TimeoutError: Nobody waits any more.
+        TimeoutError: The result is not waited for any more.
         ChildProcessError: The child has been killed.
     """
     if _children is None:
@@ -114,7 +115,7 @@ def die_with(parent: int) -> None:
     That works while a thread holds the interpreter and nothing can notice that standard input
     has ended.
     """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit(PROGRAM_ENDED)
 
@@ -235,7 +236,7 @@ class _Children:
                 worked, found = child.ask(question, is_over)
             except _Ended:
                 status = child.status()
-                if status == 0:  # it was about to, as nobody had asked
+                if status == 0:  # it was about to, for lack of questions
                     continue
                 how = f"by {signal.Signals(-status).name}" if status < 0 else f"with {status}"
                 raise ChildProcessError(

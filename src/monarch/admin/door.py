@@ -6,7 +6,7 @@ The client, or the command `monarch admin`, holds the listening socket, so that 
 is an error at once, and the address stays while the helper starts, also when it has been killed. A
 thread waits for the first connection, starts the helper, which inherits the socket, and waits for
 its end. What ends the helper: the end of the program, or of the process that has started it, or
-that nobody has asked for `IDLE` seconds; then this waits for the next one who does.
+`IDLE` seconds without a request; then this waits for the next one.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Door:
         root_path: The path that a proxy takes off.
         idle: Seconds; see `IDLE`.
         quiet: Have the helper write nothing on this terminal.
-        at_once: Start the helper now, for somebody who is about to come.
+        at_once: Start the helper now, for a request that is about to come.
         helper: The module that serves.
         more: What that is told beside.
 
@@ -181,7 +181,7 @@ class Door:
 
     def _somebody_comes(self) -> bool:
         if self._at_once:
-            self._at_once = False  # the next helper waits for somebody
+            self._at_once = False  # the next helper waits for a request
             return True
         poll = select.poll()
         poll.register(self._listener, select.POLLIN)

@@ -1,4 +1,4 @@
-"""Server-sent events: what is asked for once, and sent to all who look, as long as somebody does.
+"""Server-sent events: asked for once, and sent to all readers, as long as there is one.
 
 A reader has a buffer of bounded size. One that does not read loses what is in it, is told so by an
 event ``gap``, and is given the whole state again where there is one. A feed runs on a thread of its
@@ -64,7 +64,7 @@ class FeedSource:
         raise NotImplementedError
 
     def state(self) -> Event | None:
-        """All, as it was at the last look; None where events stand for themselves."""
+        """Return the state at the last look; None where events stand for themselves."""
         return None
 
     def last(self) -> Iterable[Event]:
@@ -79,7 +79,7 @@ class Feed:
     """The events of a source, for all readers.
 
     Args:
-        make: Makes the source, each time that somebody looks again.
+        make: Makes the source, each time that a first reader comes.
         ended: Set when the program has ended, which ends the feed.
         interval: Seconds between looks.
     """
@@ -97,7 +97,7 @@ class Feed:
 
     @property
     def age(self) -> float:
-        """Seconds since the last look that has not failed, or since somebody looks."""
+        """Seconds since the last look that has not failed, or since the first reader came."""
         return time.monotonic() - self._looked
 
     def open(self, reader: FeedReader) -> None:
@@ -214,7 +214,7 @@ class FeedReader:
         return ([Event("gap", {"lost": lost}).text] if lost else []) + texts
 
     async def texts(self) -> AsyncGenerator[str, None]:
-        """Yield what is sent, until the feed ends, or nobody reads this any more."""
+        """Yield what is sent, until the feed ends, or its reader leaves."""
         self._feed.open(self)
         try:
             yield ": monarch\n\n"  # the head of the answer goes out at once

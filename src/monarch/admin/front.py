@@ -7,18 +7,18 @@ them, too. What the pages show they ask for by the other routes, as everybody do
 from __future__ import annotations
 
 from .. import dashboard
-from .routes import NOBODY, ApiCall, ApiError, Field, LoginLink, Page, route
+from .routes import NO_ROLE, ApiCall, ApiError, Field, LoginLink, Page, route
 
 _CODE = {"code": Field("string", "Of the link", required=True)}
 
 
-@route("GET", "/", role=NOBODY, seconds=0, answers="text/html")
+@route("GET", "/", role=NO_ROLE, seconds=0, answers="text/html")
 def _front(call: ApiCall) -> Page:
     """The dashboard."""
     return _file("index.html")
 
 
-@route("GET", "/login", role=NOBODY, seconds=0, answers="text/html", fields=_CODE)
+@route("GET", "/login", role=NO_ROLE, seconds=0, answers="text/html", fields=_CODE)
 def _login_page(call: ApiCall) -> Page:
     """The dashboard, which exchanges the link that has led to it.
 
@@ -27,13 +27,13 @@ def _login_page(call: ApiCall) -> Page:
     return _file("index.html")
 
 
-@route("POST", "/login", role=NOBODY, seconds=0, fields=_CODE)
+@route("POST", "/login", role=NO_ROLE, seconds=0, fields=_CODE)
 def _login(call: ApiCall) -> LoginLink:
     """Exchange a link, once, for a session, to be sent as the header `X-Monarch-Session`."""
     return LoginLink(call.query.get("code", ""))
 
 
-@route("GET", "/assets/{name}", role=NOBODY, seconds=0, answers="text/plain")
+@route("GET", "/assets/{name}", role=NO_ROLE, seconds=0, answers="text/plain")
 def _asset(call: ApiCall) -> Page:
     """A file of the dashboard."""
     return _file(call.path["name"])

@@ -6,7 +6,7 @@ at all. All but the dashboard's own files, which are the same for everybody, and
 needs a token, or the session that the link was exchanged for.
 
 A page keeps the session itself, and sends it in a header. As a cookie, browsers would send it to
-each server of this host, whatever its port: to those of other users as well.
+each server of this host, on any port: to those of other users as well.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class _Counted(logging.Filter):
 async def _serve(
     server: uvicorn.Server, listener: SharedListener, app: App, program: WatchedProgram, idle: float
 ) -> None:
-    """Serve until the program or the parent process ends, or nobody needs this any more."""
+    """Serve until the program or the parent process ends, or this is not needed any more."""
     loop = asyncio.get_running_loop()
 
     def over() -> None:
@@ -133,9 +133,9 @@ def needed(busy: bool, program: WatchedProgram, until: float) -> bool:
     """Return whether the process must go on.
 
     Args:
-        busy: Somebody is connected.
+        busy: There is a connection.
         program: Who has sent snapshots of it finds them when he comes again, however late.
-        until: When nobody has come for long enough, as `time.monotonic` counts.
+        until: When it ends without another request, as `time.monotonic` counts.
     """
     return busy or bool(program.snapshots) or time.monotonic() <= until
 

@@ -94,7 +94,7 @@ def _stacks(call: ApiCall) -> Any:
 
 @route("GET", "/v1/waits")
 def _waits(call: ApiCall) -> Any:
-    """All waits of now: the waiting rank and the awaited one, by name."""
+    """The waits of now: the waiting rank and the awaited one, by name."""
     found = call.program.collect("waits", "actors")
     actors = rows_by(found.rows("actors"), "id")
     rows = [
@@ -112,7 +112,7 @@ def _waits(call: ApiCall) -> Any:
 
 @route("GET", "/v1/meshes")
 def _meshes(call: ApiCall) -> Any:
-    """All meshes of hosts, procs and actors."""
+    """The meshes of hosts, procs and actors."""
     found = call.program.collect("meshes")
     return {"meshes": [with_texts(row) for row in found.rows("meshes")], "silent": found.silent}
 
@@ -147,7 +147,7 @@ def _time(call: ApiCall) -> Any:
 
 @route("GET", "/v1/now/events", seconds=0, answers=EVENTS)
 def _now_events(call: ApiCall) -> Events:
-    """The same as events: `state` first, then a `delta` for each change."""
+    """The state of now as events: `state` first, then a `delta` for each change."""
     program = call.program
     return Events(program.feed("now", lambda: Feed(lambda: _Now(program), program.ended, _GLANCE)))
 
@@ -170,7 +170,7 @@ def _events(call: ApiCall) -> Events:
 
 @route("POST", "/v1/snapshot", role=ACT, seconds=_LONG, answers="application/vnd.duckdb", sql=True)
 def _snapshot(call: ApiCall) -> Page:
-    """All tables as they are now, as a file for `monarch query --run`, or for duckdb."""
+    """The tables as they are now, as a file for `monarch query --run`, or for duckdb."""
     connection = call.program.connection
     about = {**judged(connection), "reason": "a snapshot by the admin interface"}
     with tempfile.TemporaryDirectory(prefix="monarch-snapshot-") as folder:
@@ -360,7 +360,7 @@ class _Now(FeedSource):
 
 
 class _Life(FeedSource):
-    """Events of actors; those that were there at the first look are told by nobody."""
+    """Events of actors; those from before the first look are not among them."""
 
     def __init__(self, program: WatchedProgram) -> None:
         self._program = program

@@ -10,7 +10,7 @@ from typing import Any
 
 from . import schemas
 from .guard import SESSION
-from .routes import JSON, NOBODY, ROUTES, Route
+from .routes import JSON, NO_ROLE, ROUTES, Route
 
 _INTRODUCTION = """\
 # The admin interface of a Monarch program
@@ -95,7 +95,7 @@ def _operation(each: Route) -> dict[str, Any]:
             },
         },
     }
-    if each.role == NOBODY:
+    if each.role == NO_ROLE:
         found["security"] = []
     if parameters := list(_parameters(each)):
         found["parameters"] = parameters

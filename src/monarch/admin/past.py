@@ -59,7 +59,7 @@ of messages in a second.
 
 
 def as_of(program: WatchedProgram, at: float) -> dict[str, Any]:
-    """All that is shown, as `picture` has it.
+    """Return the picture of a past time, as `picture` has it.
 
     Args:
         program: The program, or the file of a run.

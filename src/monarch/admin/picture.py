@@ -43,8 +43,8 @@ _POSITIONS = {name: position for position, name in enumerate(RANK_STATES)}
 
 COLUMNS = {
     "state": "position in `states`",
-    "blamed": "1 if it holds up others, and nobody holds up it",
-    "seconds": "for how long it has stood where it is, at least; null if nobody has noted that",
+    "blamed": "1 if it holds up others, and none holds up it",
+    "seconds": "for how long it has stood where it is, at least; null if that was not noted",
     "queue": "messages that wait for its actors",
     "handled": "messages that its actors have handled so far",
     "rss": "bytes of memory of its process",
@@ -56,7 +56,7 @@ COLUMNS = {
 
 
 def picture(found: Collected, verdict: Verdict) -> dict[str, Any]:
-    """All that is shown.
+    """Return the picture of a program that the dashboards show.
 
     Args:
         found: The rows of `TABLES`.
@@ -137,7 +137,7 @@ def last_picture(found: Collected, verdict: Verdict) -> dict[str, Any]:
     )
     return picture(
         found,
-        replace(verdict, status=STUCK, sentence=f"Ended by a failure that nobody handled{why}"),
+        replace(verdict, status=STUCK, sentence=f"Ended by an unhandled failure{why}"),
     )
 
 
@@ -222,7 +222,7 @@ def _failures(found: Collected) -> list[dict[str, Any]]:
     """The first one first: it is often the cause of the others."""
 
     def order(row: Mapping[str, Any]) -> tuple[bool, bool, int]:
-        at = row["failure_occurred_at"]  # None: nobody knows when
+        at = row["failure_occurred_at"]  # None: unknown
         return bool(row["failure_is_propagated"]), at is None, at or 0
 
     rows = sorted(found.rows("actor_failures"), key=order)

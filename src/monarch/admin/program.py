@@ -43,7 +43,7 @@ _BEYOND = 2.0  # seconds that an answer takes beside what it is about
 
 
 class Shared(Generic[T]):
-    """Something that is looked for when somebody asks, and once for all who ask meanwhile.
+    """Something that is looked for when it is asked for, and once for all who ask meanwhile.
 
     Args:
         look: Finds it.
@@ -84,7 +84,7 @@ class WatchedProgram:
         feeds: That are there, by name.
         dumps: Those of py-spy that are kept, by id.
         snapshots: Rows of snapshots that were sent here.
-        at_fault: The rows of `picture.TABLES` when a failure that nobody handled ended the program.
+        at_fault: The rows of `picture.TABLES` when an unhandled failure ended the program.
     """
 
     saved = False
@@ -140,7 +140,7 @@ class WatchedProgram:
         Args:
             tables: Their names.
             since_us: See `telemetry.read`.
-            limit: Likewise.
+            limit: See `telemetry.read`.
             within: Seconds for each host; None for those of the configuration.
             lines: See `Collect`.
             columns: See `telemetry.read`.

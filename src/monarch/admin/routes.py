@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .feeds import Feed
     from .program import WatchedProgram
 
-NOBODY = ""
+NO_ROLE = ""
 """In place of a role: this route needs none."""
 
 STATUS = {
@@ -91,7 +91,7 @@ class Events(NamedTuple):
 
 
 class LoginLink(NamedTuple):
-    """An answer that lets somebody in.
+    """An answer that lets a user in.
 
     Attributes:
         code: That was part of the link.
@@ -112,7 +112,7 @@ class ApiCall(NamedTuple):
         role: Of who asks.
         accept: Types of the answer that are taken, as the header has them.
         place: Where a stream goes on that was cut off; see `feeds.Event`.
-        abandoned: Set when nobody waits for the answer any more.
+        abandoned: Set when the answer is not waited for any more.
         content: The body as it was sent, where the route takes no JSON.
     """
 
@@ -146,7 +146,7 @@ class ApiCall(NamedTuple):
         return found
 
     def integer(self, name: str, default: int, low: float, high: float) -> int:
-        """Likewise, a whole one."""
+        """Return a whole number that was given, or its default."""
         found = self.number(name, default, low, high)
         if found != int(found):
             raise ApiError("bad_request", f"{name} is a whole number, not {found:g}")

@@ -32,7 +32,7 @@ def _openapi(call: ApiCall) -> Any:
 
 @route("GET", "/v1/openapi.json", seconds=0)
 def _openapi_of_v1(call: ApiCall) -> Any:
-    """The same, where Monarch 0.7 has it."""
+    """The OpenAPI document, at the path of Monarch 0.7."""
     return openapi.document(call.base)
 
 

@@ -29,7 +29,7 @@ def set_manual_seed_remote(seed: int, process_idx: Any = 0) -> None:
 
 @remote(propagate="inspect")
 def seed_remote() -> None:
-    """Seed every rank with a number of its own that nobody knows."""
+    """Seed every rank with a random number of its own."""
     torch.seed()
 
 

@@ -61,8 +61,8 @@ __all__ = [
 
 _cached = STORE.cache
 
-# A fork while another thread is inside the store would leave the child a lock that nobody will ever
-# release.
+# A fork while another thread is inside the store would leave the child a lock that no thread will
+# ever release.
 os.register_at_fork(
     before=STORE.lock.acquire, after_in_child=STORE.lock.release, after_in_parent=STORE.lock.release
 )

@@ -62,7 +62,7 @@ def text_of(shown: object) -> str:
 
 
 def _whole(raw: object) -> int:
-    # True is an int in Python, and never what somebody meant as a number of lines or bytes.
+    # True is an int in Python, and never meant as a number of lines or bytes.
     if isinstance(raw, bool) or not hasattr(raw, "__index__"):
         raise Unreadable
     try:
@@ -79,7 +79,7 @@ def _nanoseconds(raw: object) -> int:
         return round(raw * SECOND) if abs(raw) * SECOND <= _LONGEST_WAIT else _LONGEST_WAIT + 1
     if hasattr(raw, "__index__"):
         return _whole(raw) * SECOND
-    from datetime import timedelta  # not at the top: whoever passes one has paid for the import
+    from datetime import timedelta  # late: its caller has paid for the import
 
     if isinstance(raw, timedelta):
         return raw // timedelta(microseconds=1) * 1000

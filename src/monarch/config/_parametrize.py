@@ -140,7 +140,7 @@ def _with_parameter(signature: inspect.Signature) -> inspect.Signature:
             "this test has a parametrize_config already: give both sets of keys to one decorator"
         )
     parameters = list(signature.parameters.values())
-    # pytest takes a method's first parameter for self, whatever its name.
+    # pytest takes a method's first parameter for self, under any name.
     position = 1 if parameters and parameters[0].name in ("self", "cls") else 0
     parameters.insert(position, Parameter(_PARAMETER, Parameter.POSITIONAL_OR_KEYWORD))
     return signature.replace(parameters=parameters)

@@ -3,7 +3,7 @@
 `DataFeed` owns the loaders, and `Batches` is what one rank gets of it.
 
 Loaders make batches ahead, and send them in messages, whose large buffers go through shared memory
-on one host. Batches have numbers, and whoever asks for a number gets that batch: this is what makes
+on one host. Batches have numbers, and a rank that asks for a number gets that batch: this makes
 a position survive restarts of a loader, of a rank and of the program. `order` has the arithmetic.
 Nothing here imports torch.
 

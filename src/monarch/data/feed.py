@@ -1,8 +1,8 @@
 """`DataFeed`: loaders on the procs of a mesh, and an iterator of batches for each rank.
 
 A rank has `prefetch` calls under way to its loaders, and a loader works on one at a time: so it
-makes no more than these, and waits where nobody asks. What ends the wait for a batch: the batch,
-the error of the data set, the end of the loader where it is not started again, or `timeout`.
+makes no more than these, and waits while no batch is asked for. What ends the wait for a batch: the
+batch, the error of the data set, the end of the loader where it is not started again, or `timeout`.
 """
 
 from __future__ import annotations
@@ -258,5 +258,5 @@ class Batches(Generic[T]):
 
 
 def _notice(call: Future[Any]) -> None:
-    """An error of what nobody wants any more is not told."""
+    """Note the error of a batch that is not wanted any more, so that it is not warned of."""
     call.exception()

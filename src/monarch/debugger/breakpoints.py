@@ -78,7 +78,7 @@ def selected(name: str, ranks: str) -> list[Any]:
 
 
 def clear_breakpoint(request: ControlRequest, record: ClearBreakpoint) -> None:
-    """Clear those of a line, and those of nobody's any more stop costing anything."""
+    """Clear those of a line; a file without breakpoints costs nothing any more."""
     file = tracing.watcher.canonic(find_file(record.file))
     found = list(bdb.Breakpoint.bplist.get((file, record.line), ()))
     for each in found:

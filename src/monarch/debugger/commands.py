@@ -13,7 +13,7 @@ a, attach NAME RANK          debug one rank; its number, or coordinates such as 
 w, where --all               the stacks of all stopped ranks, equal ones once
 cast NAME ranks(SEL) PDB     a pdb command for several ranks; SEL: 3   1,4   0:8:2   gpus=1:5,hosts=(0,2)
 c, continue                  clear all breakpoints of the stopped ranks, and let them go on
-b, break FILE:LINE [if COND] [ranks(SEL)]   stop whoever gets there; without arguments: list them. SEL means ranks of procs
+b, break FILE:LINE [if COND] [ranks(SEL)]   stop each rank that gets there; without arguments: list them. SEL means ranks of procs
 clear FILE:LINE              clear such a breakpoint
 i, interrupt NAME [SEL]      stop these ranks at their next line; code in C first returns
 q, quit                      leave; those that have stopped wait on

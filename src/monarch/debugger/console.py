@@ -99,7 +99,7 @@ class Console:
     Args:
         root: The root client of the program.
         terminal: Where lines come from.
-        has_left: Tells whether nobody is at the terminal any more.
+        has_left: Tells whether the terminal has been closed.
     """
 
     def __init__(
@@ -183,10 +183,10 @@ class Console:
         rows = self.rows()
         self._terminal.write(views.table(rows) + "\n")
         if not rows:
-            self._terminal.write("Nobody is in the debugger.\n")
+            self._terminal.write("No rank is in the debugger.\n")
 
     def _do_where(self, command: DebuggerCommand) -> None:
-        self._terminal.write((views.stacks(self.rows()) or "Nobody has stopped.") + "\n")
+        self._terminal.write((views.stacks(self.rows()) or "No rank has stopped.") + "\n")
 
     def _do_attach(self, command: DebuggerCommand) -> None:
         self._attach(self._find(command), command.flag)
@@ -388,7 +388,7 @@ class _Attached:
         """Wait until it is attached.
 
         Raises:
-            PermissionError: Somebody else is.
+            PermissionError: Another terminal is.
             LookupError: It has ended.
         """
         read_answer(self._said.get())
@@ -397,7 +397,7 @@ class _Attached:
         """The next event.
 
         Raises:
-            BrokenPipeError: Nobody is at the terminal any more.
+            BrokenPipeError: The terminal has been closed.
         """
         while True:
             try:

@@ -124,7 +124,7 @@ class Port:
         return {**kind, "connect": connect, _TOKEN: self._token}
 
     def close(self) -> None:
-        """Let in nobody more."""
+        """Refuse further connections."""
         self._listener.shutdown(socket.SHUT_RDWR)  # or who waits for the next one goes on waiting
         self._listener.close()
 

@@ -55,7 +55,7 @@ class Editors:
         hub.inbound_lost_hooks.append(self._lost)
 
     def changed(self) -> None:
-        """Some proc has come, or gone; on the I/O thread."""
+        """Note that a proc has come, or gone; on the I/O thread."""
         self._news.set()
         with self._lock:
             if not self._running:

@@ -4,7 +4,7 @@ One comes at once, and one each minute while no terminal is attached.
 
 If it is a terminal at which the program waits, Enter attaches to them there; without line editing,
 as a program that ends meanwhile must leave the terminal as it was. One thread does both; it ends
-when nobody is in the debugger any more.
+when no rank is in the debugger any more.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Notices:
         self._running = False
 
     def stopped(self) -> None:
-        """Some rank has stopped; on the I/O thread."""
+        """Note that a rank has stopped; on the I/O thread."""
         self._news.set()
         with self._lock:
             if not self._running:
@@ -123,7 +123,7 @@ def _line(group: list[Row]) -> str:
 
 def say(text: str) -> None:
     """Show the user of the client a line."""
-    with suppress(Exception):  # there is no stderr, or nobody reads it any more
+    with suppress(Exception):  # there is no stderr, or its reader has gone
         print(tame(text, False), file=sys.stderr, flush=True)
 
 

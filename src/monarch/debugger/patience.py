@@ -3,9 +3,9 @@
 It does the same for calls to actors that wait for one, directly or through others.
 
 The root client knows who is in the debugger. It tells each proc of the program when that changes,
-and once a second as long as somebody is: a proc answers which of its actors wait for one of those,
+and once a second as long as a rank is: a proc answers which of its actors wait for one of those,
 who then count as well. A host or proc that does not answer is not waited for. Nothing is sent while
-nobody is in the debugger.
+no rank is in the debugger.
 """
 
 from __future__ import annotations

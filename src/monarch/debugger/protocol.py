@@ -70,7 +70,7 @@ OUTPUT = "output"  # something to be shown
 PROMPT = "prompt"  # it waits for a line, after this prompt, at a place
 RUNNING = "running"  # it goes on
 ENDED = "ended"  # it is over, and why
-TAKEN = "taken"  # to a terminal: somebody else has taken it over
+TAKEN = "taken"  # to a terminal: another terminal has taken it over
 Event = tuple[str, str, "StopPlace | None"]
 
 
@@ -81,9 +81,9 @@ class Row(NamedTuple):
         number: The table's name for it.
         label: Its rank; with ``/2`` behind it, and so on, where an actor has several.
         place: Where it has stopped; where it was last, while it runs.
-        stopped: Whether it waits for somebody.
+        stopped: Whether it waits for commands.
         since: Seconds since it has stopped, or goes on.
-        driver: Who is attached; empty for nobody.
+        driver: Who is attached; empty if it is free.
         in_editor: Whether that is an editor, which takes no commands from a terminal.
     """
 
@@ -224,7 +224,7 @@ class Complete(NamedTuple):
 
 
 class SetBreakpoint(NamedTuple):
-    """Stop whoever gets there. Terminal ──▶ proc.
+    """Stop each thread that gets there. Terminal ──▶ proc.
 
     Answer: why that can't be, or empty, and the file as the proc knows it; None where no actor has
     one of the ranks.

@@ -2,7 +2,7 @@
 
 It is for `nc`, and for old scripts.
 
-Whoever connects must first type the token that the client has printed. Then it is as at any
+A user who connects must first type the token that the client has printed. Then it is as at any
 terminal.
 """
 
@@ -64,7 +64,7 @@ def start(hub: Hub) -> str | None:
 
 
 class _Door:
-    """Lets in whoever types the token.
+    """Lets in users who type the token.
 
     Those that have not typed it yet take no room from those that have.
 

@@ -7,7 +7,7 @@ handled: when the endpoint returns or raises. In between it stops and goes on, a
 
 While it stops, its thread waits for a line. What ends that wait: a line; the end of the actor, also
 by a stop, and of the process; for what is kept for a post-mortem, `debug_on_error_timeout` seconds
-in which nobody was attached.
+in which no terminal was attached.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class DebugSession(Followed, pdb.Pdb):
         number: Its name, which no other process makes.
         who: The actor.
         owner: The same, to see when it ends.
-        aside: Whether this is another thread than the actor's: nobody knows when what it does is
-            done, so `continue` ends the session.
+        aside: Whether this is another thread than the actor's: the end of its work is not known,
+            so `continue` ends the session.
         closed: Called when it has ended.
     """
 
@@ -140,7 +140,7 @@ class DebugSession(Followed, pdb.Pdb):
     # its life, on the actor's thread
 
     def stop(self, frame: FrameType, why: str) -> None:
-        """Stop here, until somebody lets it go on."""
+        """Stop here, until a command lets it go on."""
         self._why = why
         self.reset()
         self.botframe = tracing.attend(frame)

@@ -136,7 +136,7 @@ class Table:
         entry.tell(event)
 
     def _note_debugged(self) -> None:
-        """Calls to these actors may take as long as somebody looks at them."""
+        """Let calls to these actors take as long as they are in the debugger."""
         self._patience.set({(entry.proc, entry.who.uid) for entry in self._entries.values()})
 
     # what terminals ask

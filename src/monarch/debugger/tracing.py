@@ -30,7 +30,7 @@ SKIPPED = (
     "monarch._core.*", "monarch.actor.*", "monarch.debugger.*", "asyncio.*", "selectors",
     "threading", "concurrent.futures.*", "bdb", "pdb",
 )  # fmt: skip
-"""Modules in which nobody stops, as `bdb` writes them."""
+"""Modules without stops, as `bdb` writes them."""
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _ENGINE = tuple(os.path.join(_OWN, name, "") for name in ("_core", "actor", "debugger"))
@@ -114,7 +114,7 @@ class Paused:
 
 
 class _Watcher(bdb.Bdb):
-    """Stops for breakpoints whoever has no session."""
+    """Stops threads without a session at breakpoints."""
 
     def __init__(self) -> None:
         super().__init__(skip=SKIPPED)

@@ -47,7 +47,7 @@ class Processes:
         """See `hub.Answer`.
 
         Raises:
-            NoAnswer: That host answers nobody.
+            NoAnswer: That host does not answer.
             LookupError: It knows no such record.
         """
         now = self._clock()

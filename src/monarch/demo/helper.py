@@ -27,7 +27,7 @@ _copy: tuple[DemoWorld, WatchedProgram] | None = None
 def _beside(
     told: Mapping[str, Any], stopped: Mapping[str, str], restarted: Mapping[str, float]
 ) -> WatchedProgram:
-    """The same program in a child of the helper, which knows by itself all but these two."""
+    """Return the program in a child of the helper, which is told only of these two."""
     global _copy
     _copy = _copy or _make(told)
     world, watched = _copy

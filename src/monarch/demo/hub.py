@@ -72,8 +72,8 @@ class _Way:
     """The way back to who asks.
 
     Attributes:
-        peer: Nobody needs to know.
-        called: Likewise.
+        peer: Without a meaning here.
+        called: Without a meaning here.
     """
 
     peer = called = None

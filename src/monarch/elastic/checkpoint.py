@@ -4,7 +4,7 @@ Here is what a rank writes, and when a checkpoint counts as complete.
 
 Each rank writes its part into a folder with a dot in front. The coordinator adds the table of
 contents once it has heard of all parts, and renames the folder: ``step-00000100``. So a folder of
-that name is whole, whoever has died meanwhile.
+that name is whole, even if ranks died meanwhile.
 
 torch's own `save` would have the ranks agree by collectives, and unpickle what comes over the ports
 of gloo. Here what they have to say to each other goes to the coordinator, by calls.

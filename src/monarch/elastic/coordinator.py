@@ -4,10 +4,10 @@ One actor, beside the program, which owns all ranks.
 
 A world lives from `Member.run` to the end of that call on all its ranks. A rank that dies ends the
 call with an error, within milliseconds; the others are told to leave, and are out of their
-collectives at once. When every call has ended, nobody is anywhere, and the next world is formed:
-those that have come less far take the state of one that has come farthest, so that no step is lost
-that somebody has done. A new rank comes in when it is ready to train; until then the others go on
-without it.
+collectives at once. When every call has ended, no rank is in a collective, and the next world is
+formed: those that have come less far take the state of one that has come farthest, so that no step
+is lost that a rank has done. A new rank comes in when it is ready to train; until then the others
+go on without it.
 
 What ends each wait: the rank's answer, or its end, which supervision tells.
 """
@@ -103,7 +103,7 @@ class Coordinator(Actor):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __supervise__(self, failure: MeshFailure) -> bool:
-        return True  # whoever waits for the rank is told as well
+        return True  # the waits for the rank end with this error as well
 
     @concurrent_endpoint
     async def run(self, myself: Any, reports: Port[Report | None]) -> None:
@@ -139,7 +139,7 @@ class Coordinator(Actor):
 
     @concurrent_endpoint
     async def begun(self, number: int) -> None:
-        """All ranks of a world have their state: what others have of it is not needed any more."""
+        """Let go of the state of other ranks, now that each rank of this world has its own."""
         if number == self._number:
             self._best = Progress(self._start)
             for rank in set(self._ranks).difference(self._members, self._chosen()):
@@ -410,7 +410,7 @@ class Coordinator(Actor):
         steps = await asyncio.gather(*(_answer(rank.actor.hold.call_one(number)) for rank in ranks))
         if any(isinstance(step, Exception) for step in steps):
             return  # one has died: the others leave
-        # who is done with its training waits for nobody
+        # a rank that is done with its training waits for no other
         end = None if None in steps else max(steps)
         for rank in ranks:
             _tell(rank.actor.end_before, number, end)
@@ -429,7 +429,7 @@ def _reason(error: BaseException) -> str:
 
 
 async def _answer(call: Future[Any]) -> Any:
-    # if the program ends the training, nobody is left to read what comes of it
+    # if the program ends the training, the answer is not read any more
     subscribe(call, lambda: notice(call))
     try:
         return await call

@@ -52,7 +52,7 @@ class ElasticGroup:
         timeout: Of a collective, in seconds.
         checkpoint: A folder for checkpoints, which all hosts have. If there is one, the training
             goes on from it: when the program starts, and when ranks are lost with a state that
-            nobody else has.
+            no other rank has.
         checkpoint_every: After how many steps one is written, beside the training.
         checkpoint_keep: How many are kept.
 

@@ -186,7 +186,7 @@ class Member(Actor):
         )
         self._states, self._progress = [*others, state], Progress(place.step)
         self._watch_optimizers(state)
-        # whoever has come so far has all of its state: what there was before is not needed any more
+        # a rank that comes here has all of its state, and needs no former state any more
         dist.barrier()
         self._states = [state]
         self._take_back()
@@ -207,7 +207,7 @@ class Member(Actor):
         A partial step is of no use without the parts that others have.
 
         Where a rank dies within the barrier, some may have passed it and others not; those can
-        still do what is left, which needs nobody else: `finish`.
+        still do what is left, which needs no other rank: `finish`.
         """
         world = self._world
         if world is not None and not world.prepared:

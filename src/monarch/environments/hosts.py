@@ -86,7 +86,7 @@ class _EnvironmentOwner(Actor):
     """Owns the procs on the hosts, in the client."""
 
     def __supervise__(self, failure: MeshFailure) -> bool:
-        return True  # whoever waits is told
+        return True  # the waits for it end with this error
 
     @endpoint
     async def make(self, hosts: HostMesh, wanted: Wanted) -> list[Made]:

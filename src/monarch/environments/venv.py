@@ -8,7 +8,7 @@ By conda, it is made from an ``environment.yml``; or of files that a client has 
     BASE/environments/DIGEST.lock       held by who makes or removes it, and by the installer, which may outlive who has started it
 
 So what a process left that has died is seen: it has no ``complete``, and the next one removes it,
-or makes it anew. One that nobody has asked for in a while, and no process runs in, is removed when
+or makes it anew. One that was not asked for in a while, and no process runs in, is removed when
 another one is made.
 
 What ends a wait: `_LIMIT`, for the installer, and for another process that makes the same one.
@@ -36,7 +36,7 @@ from .requirements import Requirements, content_of, text_of
 
 _LIMIT = 3600.0  # seconds
 _PAUSE = 0.1  # seconds until a lock is tried again; the kernel offers no wait with an end
-_KEPT = 14 * 86400.0  # seconds, since somebody has asked for it
+_KEPT = 14 * 86400.0  # seconds since it was last asked for
 _MOST_LINES = 30  # of what an installer says
 COMPLETE = "complete"
 """Name of the file of an environment that says so."""

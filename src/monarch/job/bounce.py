@@ -3,7 +3,7 @@
 This is the command `monarch bounce`.
 
 A worker that is told so starts its program anew when it has been shut down, as the same process:
-with the same address, owner and lifeline, whoever has started it. What ran there ends; code and
+with the same address, owner and lifeline, however it was started. What ran there ends; code and
 settings are read anew. What was synced is synced before that, while the old ones run, and the new
 ones are told of it.
 
@@ -65,7 +65,7 @@ def bounce(job: JobTrait) -> int:
 def _wait_until_up(job: JobTrait, workspace: Workspace | None) -> None:
     """Attach the new workers, and bring them a workspace.
 
-    Whoever is early may still find the old one, in its last moments, and tries again.
+    An early connection may still find the old one, in its last moments, and is tried again.
     """
     end = time.monotonic() + _UP_WITHIN
     while True:

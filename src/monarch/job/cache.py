@@ -1,9 +1,9 @@
 """The file through which the next run of a program finds a job that is still running.
 
 The file is a pickle, and unpickling runs code. So it is read only if it belongs to this user, and
-nobody else may write it, nor has made a folder or a link on the way to it (see `_ours`). Writing
-replaces it as a whole: a reader sees the old job or the new one, also after a crash. Whoever looks
-at the file in order to act on it holds its lock, a file beside it that stays.
+no other may write it, nor has made a folder or a link on the way to it (see `_ours`). Writing
+replaces it as a whole: a reader sees the old job or the new one, also after a crash. A process that
+reads the file in order to act on it holds its lock, a file beside it that stays.
 
 The path may be a symlink, which is followed and kept: contexts of the command line select the
 active job that way. Who holds the lock is another program that starts or ends a job here; waiting

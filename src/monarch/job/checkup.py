@@ -39,7 +39,7 @@ class HostReport(NamedTuple):
         python: Version of the interpreter.
         monarch: Of this package.
         torch: Of torch; None where it is not installed.
-        nixl: Of nixl, for one-sided transfers; None likewise.
+        nixl: Of nixl, for one-sided transfers; None where it is not installed.
         cpus: Usable ones.
         gpus: Of NVIDIA, that a proc may use.
         rdma: Names of the network adapters that can.

@@ -152,7 +152,7 @@ class _Runner(Actor):
         self._signal = 0  # the last that was sent before there were ranks
 
     def __supervise__(self, failure: MeshFailure) -> bool:
-        return True  # whoever waits for the rank is told
+        return True  # the waits for the rank end with this error
 
     @concurrent_endpoint
     async def run(
@@ -363,7 +363,7 @@ def places_of(
 
 
 def _points(sizes: Mapping[str, int]) -> list[dict[str, int]]:
-    """All coordinates, the last dimension fastest."""
+    """Return the coordinates of every rank, the last dimension fastest."""
     return [
         dict(zip(sizes, place, strict=True))
         for place in itertools.product(*map(range, sizes.values()))

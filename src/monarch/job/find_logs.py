@@ -110,7 +110,7 @@ def _of_context(context: str) -> JobLogs | None:
     """The logs of a context's job that runs, else of the last one that ran."""
     path = current.state_path(context)
     places = {str(path)}
-    # its file is in another place until somebody uses contexts
+    # its file is in another place until contexts are used
     if context == current.DEFAULT_CONTEXT:
         plain = Path(DEFAULT_JOB_PATH).absolute()
         places.add(str(plain))

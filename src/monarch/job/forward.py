@@ -85,7 +85,7 @@ class PortForwarder(Actor):
             await listeners.listen.call()
         except (ActorError, SupervisionError) as error:
             await listeners.stop("it can't listen")
-            await dialers.stop("nobody listens")
+            await dialers.stop("nothing listens")
             raise getattr(error, "exception", error) from None
         self._pairs.append((listeners, dialers))
         return listeners, dialers

@@ -133,8 +133,8 @@ class KubernetesJob(WorkersJob):
     ) -> None:
         """Add a mesh.
 
-        With an image or a template the job makes its pods; otherwise it takes those that somebody
-        else has made.
+        With an image or a template the job makes its pods; otherwise it takes those that others
+        have made.
 
         Args:
             name: Of the mesh, and of the object of which its pods are made.
@@ -166,8 +166,8 @@ class KubernetesJob(WorkersJob):
         makes = image_spec is not None or pod_template is not None
         if makes and (label_selector is not None or pod_rank_label != INDEX_LABEL):
             raise ValueError(
-                f"mesh {name!r}: label_selector and pod_rank_label are for pods that somebody else"
-                " makes"
+                f"mesh {name!r}: label_selector and pod_rank_label are for pods that this job does"
+                " not make"
             )
         if not makes and (labels is not None or annotations is not None):
             raise ValueError(
@@ -245,7 +245,7 @@ class KubernetesJob(WorkersJob):
             why = (
                 "it is just being deleted"
                 if is_ending
-                else f"{owner or 'somebody else'} has made it"
+                else f"{owner or 'another program'} has made it"
             )
             raise JobError(
                 f"there is {which}, and {why}: choose another name, or see to its end: kubectl"
@@ -289,7 +289,7 @@ class KubernetesJob(WorkersJob):
             waiting.end()
 
     def _disconnect(self) -> None:
-        """Workers that somebody else has started stay."""
+        """Leave; workers that others have started stay."""
         for state in self._connected:
             for mesh in [mesh for mesh in self._all_meshes() if not mesh.is_made]:
                 try:
@@ -403,8 +403,7 @@ class KubernetesJob(WorkersJob):
     def _check_scalable(self, hosts: Sequence[HostId]) -> None:
         if others := sorted({mesh for mesh, _ in hosts if not self._pods[mesh].is_made}):
             raise JobError(
-                f"the pods of {', '.join(others)} can't be scaled by {self!r}: somebody else has"
-                " made them"
+                f"the pods of {', '.join(others)} can't be scaled by {self!r}: it has not made them"
             )
 
     def _reported(self) -> Mapping[HostId, str]:

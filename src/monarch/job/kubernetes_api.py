@@ -23,7 +23,7 @@ Object = dict[str, Any]
 """An object of Kubernetes, as JSON has it."""
 
 NO_ANSWER = 0
-"""`ApiError.status` where nobody has answered."""
+"""`ApiError.status` where no answer has come."""
 
 _LIMIT = 30.0  # seconds that the server may take to say something; a watch, so long beyond its end
 _TRANSIENT = {NO_ANSWER, 429, 500, 502, 503, 504}

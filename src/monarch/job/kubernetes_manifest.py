@@ -93,7 +93,7 @@ class Mesh:
         selector: Label selector of the pods.
         rank_label: Label with the rank of a pod.
         port: Where workers listen, unless their container has `PORT_ENV`.
-        template: Template of the pods, to make them; None if somebody else does.
+        template: Template of the pods, to make them; None if others make them.
         labels: Of the object.
         annotations: Of the object.
     """

@@ -164,7 +164,7 @@ def let_go(leashes: Sequence[socket.socket]) -> None:
     for leash in leashes:
         try:
             leash.send(KEEP)
-        except (BrokenPipeError, ConnectionResetError):  # it has ended; whoever connects finds out
+        except (BrokenPipeError, ConnectionResetError):  # it has ended, as who connects will see
             pass
         leash.close()
 

@@ -26,7 +26,7 @@ class LocalJob(JobTrait):
 
     There is nothing to start, to find again or to end.
 
-    It neither reads nor writes a cache file, so it leaves alone whatever runs there.
+    It neither reads nor writes a cache file, so it leaves alone a job that runs there.
 
     Args:
         hosts: Names for the host.
@@ -60,7 +60,7 @@ class LocalJob(JobTrait):
         return self._process
 
     def _create(self, client_script: str | None) -> None:
-        """Start the script, with its output in a folder of its own; nobody waits for it."""
+        """Start the script, with its output in a folder of its own, without waiting for it."""
         if client_script is None:
             return
         if not Path(client_script).is_file():

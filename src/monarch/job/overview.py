@@ -119,7 +119,7 @@ def _rows(mesh: str, hosts: HostMesh) -> Iterator[HostRow]:
 
 
 class TimeIsUp(BaseException):
-    """Whatever is waited for, and whoever catches what."""
+    """Raised at the deadline; deliberately not an `Exception`, which other code might catch."""
 
 
 @contextmanager

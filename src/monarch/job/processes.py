@@ -5,7 +5,7 @@ It does not matter which program started them, or what became of their parents.
 A job marks its workers with a variable in their environment, which everything they start inherits.
 So its processes are those that have the mark, and all in a session that one of them leads, as a
 process may clear its environment. A process number alone is never trusted: it may belong to
-somebody else by now.
+another process by now.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class _ShellOwner(Actor):
     """Owns the proc on the host, in the client."""
 
     def __supervise__(self, failure: MeshFailure) -> bool:
-        return True  # whoever reads is told
+        return True  # its reads end with this error
 
     @endpoint
     async def open(self, host_mesh: HostMesh, *args: Any) -> Any:
@@ -247,7 +247,7 @@ def _typing(remote: Any, at_terminal: bool) -> Iterator[None]:
     ours.setblocking(False)
 
     def tell(what: bytes) -> None:
-        with suppress(OSError):  # it is full: nobody has looked at the earlier ones yet; or closed
+        with suppress(OSError):  # it is full, as the earlier ones were not read yet; or closed
             ours.send(what)
 
     def pass_on() -> None:

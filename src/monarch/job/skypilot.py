@@ -122,7 +122,7 @@ class SkyPilotJob(WorkersJob):
         sky, described = _sky(), self._described
         assert self._apply_id is not None
         folder = self._home / "skypilot" / self._apply_id
-        self._folder = folder  # which `kill` removes, whatever is raised here
+        self._folder = folder  # which `kill` removes, also if this raises
         self._secret_file = make_secret_file(folder)
         # SkyPilot shows and keeps `envs` as they are
         secret = {"MONARCH_SECRET": read_secret_file(self._secret_file)}

@@ -29,8 +29,8 @@ class SlurmPart(NamedTuple):
         folder: Where its workers report.
         hosts: Which hosts its workers are. The first worker that reports for a mesh is the first of
             that mesh here.
-        attempt: How often it was requeued, if Slurm need not be asked: it is the allocation of
-            somebody else.
+        attempt: How often it was requeued, if Slurm need not be asked: the allocation was made by
+            others.
     """
 
     job: str

@@ -168,8 +168,8 @@ class Script(NamedTuple):
                 lines += [f"{self._srun(mesh, size, where)} &", "workers+=($!)"]
                 first += size
         warned = f"{quote(self.folder)}/{WARNED}.${ATTEMPT}"
-        # a job that is being ended by its program warns nobody; network file systems read folders
-        # anew
+        # a job that is being ended by its program passes on no warning; network file systems read
+        # folders anew
         lines += [
             f"warned() {{ ls {quote(self.folder)} | grep -qx {KILLED} || touch {warned}; }}",
             "trap warned TERM",

@@ -59,7 +59,7 @@ class SSHJob(SSHWorkers):
             ``~/.ssh/config`` has.
         monarch_port: With ``transport="tcp"``, the port of workers; by default any free one.
         transport: None forwards sockets by ssh. ``"tcp"`` opens a port on each host instead, to
-            whoever has the secret of the job: for hosts that reach each other, and this machine
+            those who have the job's secret: for hosts that reach each other, and this machine
             them. ``"metatls"`` and ``"metatls-hostname"`` are the same.
         hosts: Name of a mesh to its hosts, as ssh takes them. `add_mesh` adds others.
         hostfile: File with the hosts of a mesh called ``hosts``, one on a line.

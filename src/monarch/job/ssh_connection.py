@@ -3,7 +3,7 @@
 One ssh for each machine, its *master*, carries everything: the forwarded sockets, and a session for
 each worker. Its own session keeps a folder there (`ssh_text.keeper`). What holds all of it is
 stdin, a pipe of this program: when that closes, because the program closes it or has ended in
-whatever way, the sessions there end, then ssh.
+any way, the sessions there end, then ssh.
 
 What ends each wait: an answer; the end of ssh, also as the network is gone for `_SILENCE` seconds;
 the time limit.
@@ -129,7 +129,7 @@ class SshConnection:
     def start(self, ssh_args: Sequence[str], folder: str, log: Path, patience: float) -> SshCommand:
         """Start the master, whose first line is to be heard."""
         ours = {
-            "BatchMode": "yes",  # several at once can't ask, and nobody may be there
+            "BatchMode": "yes",  # several at once can't ask, and there may be no user
             "ClearAllForwardings": "yes",  # those of the configuration; they may be taken
             "ControlPersist": "no",
             "RemoteCommand": "none",

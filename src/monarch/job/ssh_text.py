@@ -154,7 +154,7 @@ def run_python(python: str, arguments: Iterable[str]) -> str:
 
 
 def in_sh(script: str, before: str = "") -> str:
-    """A command that runs a script by sh, whatever the user's shell there is.
+    """Return a command that runs a script by sh, under any login shell of the user.
 
     `before` are words that come before sh.
     """

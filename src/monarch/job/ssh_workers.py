@@ -269,7 +269,7 @@ class SSHWorkers(WorkersJob):
         ]
 
     def _machines(self) -> list[str]:
-        """All hosts that it may use."""
+        """The hosts that the job may use."""
         return [*dict.fromkeys(host for hosts in self._hosts.values() for host in hosts)]
 
     @property

@@ -33,7 +33,7 @@ class WorkerWatch:
         for worker in workers:
             try:
                 self._watched[os.pidfd_open(worker.pid)] = worker
-            except ProcessLookupError:  # whoever connects to it is told
+            except ProcessLookupError:  # its next connection will fail
                 continue
         self._thread = threading.Thread(
             target=self._run, args=(self._wake,), name="monarch-job-watch", daemon=True

@@ -1,4 +1,4 @@
-"""The program of a worker process: serve at an address, report it, and end when nobody owns it.
+"""The program of a worker process: serve at an address, report it, end when it has no owner.
 
 See `contract`.
 
@@ -70,7 +70,7 @@ def serve(spec: WorkerSpec, again: Sequence[int] = (), **trust: Any) -> WorkerSp
     try:
         if spec.report >= 0:
             os.write(spec.report, report.encode())
-    except OSError:  # its launcher is gone; nobody else knows of it
+    except OSError:  # its launcher is gone, which alone knew of it
         _drop(spec)
     if spec.folder:
         report.leave(Path(spec.folder))
@@ -136,7 +136,7 @@ def _bracketed(host: str) -> str:
 def _watch(spec: WorkerSpec, serving: Future[None], is_kept: threading.Event) -> None:
     said = b"?"
     try:
-        while said not in (b"", KEEP):  # anything else, as a key that somebody hits, means nothing
+        while said not in (b"", KEEP):  # anything else, such as a key that was hit, means nothing
             said = os.read(spec.lifeline, 1)
     except OSError:
         pass
@@ -153,9 +153,9 @@ def _watch(spec: WorkerSpec, serving: Future[None], is_kept: threading.Event) ->
 
 
 def _warn(warning: Path) -> None:
-    """Pass the warning on; the agent, which was warned as well, ends if nobody uses it.
+    """Pass the warning on; the agent, which was warned as well, ends if it is not in use.
 
-    A job that is being ended warns nobody.
+    A job that is being ended passes on no warning.
     """
     try:
         # network file systems read folders anew

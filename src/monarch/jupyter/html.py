@@ -121,7 +121,7 @@ def answer(found: Any) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], count: int = 0) -> str:
-    """Some rows of `count`; those that are shown, where there are no more."""
+    """Return a table of the first rows of `count`, by default of those given."""
     count = max(count, len(rows))
     body = "".join(_row(row, "td") for row in rows[:MOST_ROWS])
     more = f"<caption>{count - MOST_ROWS:,} more</caption>" if count > MOST_ROWS else ""

@@ -3,8 +3,8 @@
 It is a widget of anywidget's, for JupyterLab, VS Code, marimo and others.
 
 A thread makes a picture each few seconds, as the admin interface does for its front page, and sets
-it as a trait: whoever shows the widget gets what is there, and each change. So it goes on while a
-cell waits. It rests while nobody shows the widget: each view says now and then that it is there. It
+it as a trait: each view of the widget gets what is there, and each change. So it goes on while a
+cell waits. It rests while there is no view: each view says now and then that it is there. It
 ends with the program, or by `close`.
 """
 
@@ -99,7 +99,7 @@ class RankMapWatch:
 
 
 class RankMap(anywidget.AnyWidget):
-    """All ranks, coloured by what they do; a click on one selects it.
+    """A map of the ranks, coloured by their state; a click on one selects it.
 
     Args:
         seconds: Between two pictures at least; more where one takes long.

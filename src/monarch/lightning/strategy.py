@@ -5,7 +5,6 @@ The procs are started for each run of the trainer.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -116,7 +115,6 @@ class _Rank(Actor):
     ) -> _Outcome | None:
         strategy = trainer.strategy
         assert isinstance(strategy, MeshStrategy)
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // strategy.num_processes))
         strategy._become_rank()
         value = function(*args, **kwargs)
         outcome = _Outcome.of(trainer, value)  # on all ranks: a state may be gathered

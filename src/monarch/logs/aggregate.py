@@ -1,4 +1,4 @@
-"""The same line from many ranks, shown once.
+"""Equal lines from many ranks, shown once.
 
 Lines and the time go in, what is to be shown comes out. No I/O, no clock.
 

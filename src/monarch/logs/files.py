@@ -2,9 +2,9 @@
 
 Lines in, ``<folder>/<host>/<mesh>_<rank>.log`` and ``.jsonl`` out, on a thread of its own.
 
-A disk that is slow holds back the procs whose lines wait for it, one by one, and nobody else. One
-that is full, or does not answer, holds back nobody: lines are missing in the files then, which is
-said, and it is tried again.
+A slow disk holds back only the procs that have lines waiting for it, one by one. A disk that is
+full, or does not answer, holds back none: lines are missing in the files then, which is said, and
+it is tried again.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .line import LogLine
 
 _MOST_WAITING = 1 << 20  # characters of one proc that wait for the disk
 _STUCK = (
-    # seconds without a write after which nobody waits for the disk, and after which a failed one is
-    # tried again
+    # seconds without a write after which procs don't wait for the disk any more, and after which a
+    # failed one is tried again
     10.0
 )
 _CLOSE_BOUND = 5.0  # seconds that the last lines get
@@ -270,7 +270,7 @@ class LogFiles:
 def _call(waiting: deque[Callable[[], None]]) -> None:
     try:
         then = waiting.popleft()
-    except IndexError:  # somebody else has
+    except IndexError:  # another thread has
         return
     then()
 
@@ -312,7 +312,7 @@ class _RankFiles:
         self._text.close()
 
 
-# what is written: for each run of lines a few calls, whatever their number
+# what is written: a few calls for each run of lines, however many there are
 
 
 def text_of(outputs: Iterable[Output]) -> str:

@@ -1,4 +1,4 @@
-"""Which lines somebody asks for.
+"""Filters of lines, as readers of logs ask for them.
 
 Plain data that can be sent to where the files are, and the check that it stands for.
 """
@@ -23,7 +23,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 
 
 class LineFilter(NamedTuple):
-    """Some lines of a log. What is left empty lets all through.
+    """Selects lines of a log. An empty field lets all through.
 
     Attributes:
         mesh: Name of the mesh.
@@ -32,7 +32,7 @@ class LineFilter(NamedTuple):
             left out.
         grep: Regular expression that the text must contain.
         since: Seconds since the epoch: the earliest time.
-        until: Likewise, the latest; 0 for none.
+        until: Seconds since the epoch: the latest time; 0 for none.
     """
 
     mesh: str = ""

@@ -16,7 +16,7 @@ def flush_logs() -> Future[None]:
     mesh or of a cell of a notebook.
 
     Returns:
-        A future that is done then. Where nobody reads what this program prints, that may be never:
+        A future that is done then. Where the output of this program is not read, that may be never:
         give `get` a time.
 
     Raises:

@@ -23,7 +23,7 @@ class LogLine(NamedTuple):
         incarnation: 0 for the first process of this rank, 1 after the first restart, ...
         actor: Name of the actor that ran; empty for threads of others, child processes and C
             libraries.
-        endpoint: Name of the endpoint that ran, likewise.
+        endpoint: Name of the endpoint that ran; empty in the same cases.
         logger: Name of the logger of a record.
         location: ``"file.py:12"``, where the record was made.
     """

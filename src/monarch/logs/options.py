@@ -67,8 +67,8 @@ def set_options(
     if len(chosen) < len(addresses):
         views.append((_ranks(set(addresses) - set(chosen)), HIDDEN.left_of))
     hub = current_hub()
-    # nobody waits for it: it is there before whatever this process asks of them next, and one that
-    # stands still holds up nobody
+    # not waited for: it is there before the next requests of this process, and a proc that stands
+    # still holds up no other
     send_record(hub, addresses, SetLevel(level))
     if addresses == [hub.root]:  # what the client itself prints passes no agent
         return completed()

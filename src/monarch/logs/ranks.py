@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from .._words import ranges
 
-_MOST_RANGES = 24  # in one list: what is longer than a line is read by nobody
+_MOST_RANGES = 24  # in one list: one that is longer than a line is not read
 
 
 def describe(points: Mapping[int, str]) -> str:

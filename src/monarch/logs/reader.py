@@ -148,7 +148,7 @@ class RankFile:
             if self._rest_size <= _LONGEST:
                 self._rest.append(rest)
             else:
-                self._rest = [b"?"]  # is no line, whatever follows
+                self._rest = [b"?"]  # is no line, with any bytes behind it
 
     def _open_first(self) -> bool:
         for path, file in reversed(_parts(self._path)):  # the oldest first

@@ -2,8 +2,8 @@
 
 An actor there reads and filters, and what is wanted comes here in pieces.
 
-The actor has a proc of its own, for as long as somebody looks: a host agent has better things to do
-than to search for a regular expression. What ends a wait for a piece is the piece, or the end of
+The actor has a proc of its own, for as long as its reader looks: a search for a regular expression
+would keep a host agent from its work. What ends a wait for a piece is the piece, or the end of
 the proc, or of its host.
 """
 
@@ -49,10 +49,7 @@ class LogReader(Actor):
 
     @endpoint
     def read(self) -> tuple[list[str], bool]:
-        """Some lines that were not read yet, as JSON.
-
-        And whether these were all that are there now.
-        """
+        """Return lines that were not read yet, as JSON, and whether these were all of them."""
         texts, size = [], 0
         for line in self._lines:
             texts.append(line.to_json())

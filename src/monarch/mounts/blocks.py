@@ -22,7 +22,7 @@ Ask = Callable[..., Future[Any]]
 
 
 class Block:
-    """Some of a file.
+    """A cached block of a file.
 
     Args:
         attributes: What the file was when this was asked for.
@@ -198,7 +198,7 @@ class Blocks:
                 runs.append([index])
         for run in runs:
             answer = self._ask("read", path, run[0] * BLOCK, len(run) * BLOCK)
-            notice(answer)  # nobody may come to read it
+            notice(answer)  # it may never be read
             for start, index in enumerate(run):
                 blocks[index] = Block(attributes, answer, start * BLOCK)
         for index in indices:

@@ -47,7 +47,7 @@ class Content:
         return answer
 
     def _begin_to_look(self) -> None:
-        """See whether a device leads there, for which nobody waits."""
+        """Begin to look for a device that leads there, without waiting for it."""
         with self._lock:
             if self._looking is None:
                 self._looking = threading.Thread(

@@ -1,8 +1,8 @@
-"""The files of a folder, for whoever sees them from elsewhere.
+"""The files of a folder, for the mounts that show them elsewhere.
 
 No path leads out of it, and none is followed through a symlink.
 
-Nothing stays open between two calls: whoever asks says each time what it takes the file for.
+Nothing stays open between two calls: each request names the file that it expects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .._namedtuple import NamedTuple
 _COMPILED = "__pycache__"
 _MOST_NAMES = 1000  # that come along with those of a folder that was asked for
 _MOST_CONTENT = 2 << 20  # bytes that come with names
-_ATTEMPTS = 3  # to read while nobody writes
+_ATTEMPTS = 3  # to read without a write in between
 
 _ONWARD = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -127,9 +127,9 @@ class Folder:
     def read(
         self, path: str, offset: int, size: int, length: int = 0, digest: bytes = b""
     ) -> tuple[Attributes, bool, bytes]:
-        """Read some of a file, with its attributes when that was read.
+        """Read a part of a file, with its attributes when that was read.
 
-        Where somebody writes all the time, that is what it was after it.
+        If it is written all the time, they are those after the read.
 
         Args:
             path: Path of the file, from the root of the mount.

@@ -97,7 +97,7 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
                 # The kernel would take the smaller size for the end of what they read. So it asks,
                 # and they get an error.
                 attributes = attributes._replace(size=before.size)
-            if fh is None:  # else it may be libfuse that asks, which tells nobody
+            if fh is None:  # else libfuse may ask, and the kernel does not see it
                 if len(self._told) > _MOST_TOLD:
                     self._told.clear()
                 self._told[path] = attributes

@@ -170,7 +170,7 @@ class _MountOwner(Actor):
                 if point.within(folder) or folder.within(point):
                     raise MountError(
                         f"{plan.point} shows {path}, so it must be neither that folder, nor in it,"
-                        " nor around it, on the same machine: whoever reads one would wait for the"
+                        " nor around it, on the same machine: a reader of one would wait for the"
                         " other"
                     )
             if point.machine not in seen:

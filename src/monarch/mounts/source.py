@@ -1,7 +1,7 @@
 """The side that has the files: actors that answer for a folder, and tell of changes.
 
-Two of them share a process of their own: one for names, one for content, so nobody who lists a
-folder waits for a disk.
+Two of them share a process of their own: one for names, one for content, so the listing of a
+folder never waits for a disk.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def own_name(key: str) -> str:
 
 
 def remove_stale() -> None:
-    """Unmount what is served by nobody any more."""
+    """Remove mounts that are not served any more."""
     for each in find_mounts():
         _, pid, start, *_ = each.name.split(":")
         if _started(int(pid)) != start:
@@ -75,7 +75,7 @@ def mounting_alone() -> Iterator[None]:
     Raises:
         MountError: Others hold it up.
     """
-    # of which there is one, whatever folders the processes share
+    # of which there is one, even if the processes share no folder
     with open(_DEVICE, "rb", buffering=0) as device:
         end = time.monotonic() + _TURN
         while True:

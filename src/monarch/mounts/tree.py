@@ -39,7 +39,7 @@ class MountTree:
     def stat(self, path: str) -> Attributes:
         """Answer for folders that are made up here, views included, without asking a host.
 
-        They are there whatever happens.
+        They are there even if no host answers.
         """
         if path in self._folders or path in self.views:
             return _OWN

@@ -7,7 +7,7 @@ is most of what an import asks.
 
 What ends a wait: the answer, the end of who is asked, or `PATIENCE`. Who waits takes up a thread
 that views of other folders need, so `MOST_PATIENT` operations at most go on waiting once the other
-side has been silent for `SILENCE`. Whatever goes wrong over there is an OSError.
+side has been silent for `SILENCE`. Every failure of the other side is an OSError.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class MountView:
         return text
 
     def open(self, path: str) -> OpenFile:
-        """Begin to read a file: its first block comes along, and whatever keeps it from being read.
+        """Begin to read a file: its first block comes along, or the error of reading it.
 
         Where it is another one than was known, that is ESTALE, once: the kernel looks at it anew,
         and opens it again.

@@ -77,7 +77,7 @@ class FolderWatch:
                         changes.setdefault(folder, set()).update(names)
             try:
                 self._tell(changes)
-            except SupervisionError:  # nobody is there any more
+            except SupervisionError:  # the other side has gone
                 return
 
     def _read(self) -> Changes | None:

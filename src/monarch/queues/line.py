@@ -164,7 +164,7 @@ class Consumer(PendingOperation):
                 Promise.of(future).resolve(answer[1], self._unseal)
             self._tell(answer[0], is_wanted)
         elif answer is Empty and (self._end is None or time.monotonic() < self._end):
-            del future  # nobody but its readers has it meanwhile
+            del future  # only its readers have it meanwhile
             if is_wanted:
                 self._go_on()
         elif future is not None:

@@ -93,7 +93,7 @@ class QueueActor(Actor):
         self._move()
 
     def _move(self) -> None:
-        """Let items in while there is room, and out while somebody waits for one."""
+        """Let items in while there is room, and out while readers wait for them."""
         while True:
             if self._producers and len(self._items) < self._maxsize:
                 taken, item = self._producers.popleft()

@@ -399,8 +399,8 @@ class ReplayBuffer(Generic[T]):
                 again gets the same items, whatever `count` it says, until `forget`. So a trainer
                 that dies in a step, and is replaced, loses no item and uses none twice.
             timeout: Seconds to wait until there are so many; 0 does not wait, None waits as long as
-                the buffer is there. Who waits for a large batch is before those who come later,
-                whatever they want.
+                the buffer is there. A reader that waits for a large batch goes before later ones,
+                even if they want less.
 
         Returns:
             A future of the items. It raises `Empty` where there were too few in time, and

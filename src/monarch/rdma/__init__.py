@@ -1,6 +1,6 @@
 """One-sided transfers: control goes in messages, data beside them.
 
-`RDMABuffer` names memory where it lies; whoever holds the name reads or writes it, and nothing of
+`RDMABuffer` names memory where it lies; a holder of the name reads or writes it, and nothing of
 the owner's takes part. `RDMAAction` does many of these at a time. The path is chosen per buffer and
 process, and `RDMABuffer.explain` tells which.
 

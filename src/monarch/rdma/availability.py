@@ -39,7 +39,7 @@ def get_rdma_backend() -> str:
 
     It is ``"ibverbs"``, ``"tcp"``, or ``"none"`` if neither is present and allowed.
 
-    A guess from what this machine has. On one host there are other paths, whatever this says: see
+    A guess from what this machine has. On one host there are other paths in any case: see
     `RDMABuffer.explain`.
     """
     if is_ibverbs_available():

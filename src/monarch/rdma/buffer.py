@@ -194,7 +194,7 @@ class RDMABuffer:
 
         The sum wraps around.
 
-        The owner's process executes it, whatever its actors do, one `fetch_add` or
+        The owner's process executes it, even while its actors are busy, one `fetch_add` or
         `compare_and_swap` after the other; reads and writes may come in between. CPU memory only.
 
         Args:

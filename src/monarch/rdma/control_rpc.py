@@ -19,7 +19,7 @@ from .errors import BufferAccessError, BufferDroppedError, OwnerLostError
 from .records import Open, Refusal, here
 
 _QUIET = 0.2
-"""Seconds after which somebody who waits for an owner asks whether it is there, and then again and
+"""Seconds after which a thread that waits for an owner asks whether it is there, and then again and
 again.
 """
 
@@ -49,8 +49,8 @@ def ask_for_life(hub: Hub, address: ProcAddress) -> Future[Any]:
 class OwnerWatch:
     """Notices the end of an owner, also of one that takes no part in what is waited for.
 
-    Whoever owes an answer is known to have ended when it has. So an answer is asked for, and nobody
-    waits for it.
+    The end of a process is noticed only while it owes an answer. So one is asked for, and not
+    waited for.
     """
 
     __slots__ = ("_address", "_answer", "_ask_at", "_hub")

@@ -30,7 +30,7 @@ class Directories:
         registry.when_freed.append(self._freed)
 
     def seek(self, peer: ProcAddress, record: Seek, answer: Callable[[Any], None]) -> None:
-        """Answer a replica when there is somebody from whom it may read."""
+        """Answer a replica when there is a source from which it may read."""
         try:
             self._registry.memory(record.claim, 0, WORDS_SIZE, write=False)
         except RefusedError as error:

@@ -6,10 +6,10 @@ Readers that have a version serve those that come later, so that the source serv
 however many there are: a tree that grows as they arrive. A reader is sent, in this order, to
 
 1. a copy, or the source, on its own host: that costs no network, and any number may;
-2. nobody yet, if another of its host fetches the same: one per host does;
+2. none yet, if another of its host fetches the same: one per host does;
 3. a copy of another host that serves fewer than `fanout` of other hosts; the source, as long as
    fewer than `fanout` have, or fetch, the same;
-4. nobody yet, until there is one.
+4. none yet, until there is one.
 
 So the source sends each version to `fanout` readers of each layout, if none of them fails.
 
@@ -102,7 +102,7 @@ class _View:
             for reader, entry in alike
             if entry.reads and _reach(entry.wish.versions, wish.versions)
         }
-        self.is_full = False  # nobody can serve one more
+        self.is_full = False  # no source can serve one more
 
 
 class Directory:
@@ -149,7 +149,7 @@ class Directory:
         return self.left(reader)
 
     def left(self, reader: ReplicaReader) -> list[Callable[[], None]]:
-        """A reader wants nothing more, and serves nobody."""
+        """Remove a reader: it wants nothing more, and serves no others."""
         self._remove(reader)
         return self._assign()
 

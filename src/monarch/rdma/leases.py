@@ -2,7 +2,7 @@
 
 There is one lease per buffer and process, shared by its handles and by transfers in progress.
 
-A lease that nobody refers to any more ends; its owner is told. `Outbox` tells it, since a lease may
+A lease without any reference ends; its owner is told. `Outbox` tells it, since a lease may
 end inside of the garbage collector, on any thread and inside of any lock.
 """
 

@@ -1,8 +1,8 @@
 """Memory that a program hands in: where it lies, how much it is, and whether it may be written.
 
 Two kinds. `HostMemory` has an address; `DeviceMemory` is known to torch only, which copies it.
-Whoever holds either keeps the memory alive, and where Python can resize it (a `bytearray`), keeps
-it from being resized.
+Each keeps the memory alive, and where Python can resize it (a `bytearray`), keeps it from being
+resized.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class HostMemory(Memory):
 
     def read(self, offset: int, nbytes: int) -> memoryview:
         array: Any = (ctypes.c_ubyte * nbytes).from_address(self.address + offset)
-        # the view may outlive whoever asked for it: it can be queued in a connection
+        # the view may outlive its asker: it can be queued in a connection
         array.owner = self
         return memoryview(array).cast("B")
 

@@ -1,7 +1,7 @@
 """The one-sided transfers of a process: its buffers, its leases, its threads and its open paths.
 
-Handlers of system calls are here; they run on the poller's thread and must not block, so whatever
-copies goes to `workers`.
+Handlers of system calls are here; they run on the poller's thread and must not block, so copying
+is left to `workers`.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def _cuda(service: ControlService, request: ControlRequest, record: records.Cuda
 def _offer(
     plane: Plane, request: ControlRequest, claim: records.Claim, offer: Callable[[Memory], Any]
 ) -> None:
-    """Answer somebody who will come to the memory in a way of its own."""
+    """Answer a process that will come to the memory by a path of its own."""
 
     def answer() -> Any:
         try:
@@ -246,7 +246,7 @@ def answer_with(request: ControlRequest, job: Callable[[], Any]) -> None:
         request.answer(job())
     except RefusedError as error:
         request.answer(error.refusal)
-    except BackpressureError:  # whoever asked does not read; the answer is queued for when it does
+    except BackpressureError:  # the asker does not read now; the answer is queued for when it does
         pass
     except Exception as error:
         request.fail(error)

@@ -81,8 +81,8 @@ class Grant(NamedTuple):
     pid: int
     address: int
     probe: tuple[int, bytes]
-    """Where some bytes lie in the owner's memory, and what they are: whoever finds them there has
-    the right process.
+    """Where some bytes lie in the owner's memory, and their values: a process that has them there
+    is the right one.
     """
 
 
@@ -96,7 +96,7 @@ class Refusal(NamedTuple):
 class Drop(NamedTuple):
     """Let a buffer go.
 
-    Holder ──▶ owner. Answer: None, when nobody is inside any more, or a `Refusal`.
+    Holder ──▶ owner. Answer: None, when no transfer uses it any more, or a `Refusal`.
     """
 
     claim: Claim
@@ -255,5 +255,5 @@ def here() -> MemoryPlace:
         with open("/proc/sys/kernel/random/boot_id") as file:
             machine = file.read().strip()
         return MemoryPlace(machine, os.stat("/proc/self/ns/pid").st_ino)
-    except OSError:  # a sandbox without them: then nobody is known to be near
+    except OSError:  # a sandbox without them: then no process is known to be near
         return MemoryPlace(f"process {os.getpid()} of {os.urandom(8).hex()}", 0)

@@ -2,17 +2,17 @@
 
 Life of a region::
 
-    registered ──▶ released: nobody is let in any more ──▶ free: nobody is inside any more, the memory is let go
+    registered ──▶ released: no transfer may begin ──▶ free: the last one has ended, memory let go
 
-What releases it: `drop`, the end of the actor that made it, or nobody having a handle. Every
+What releases it: `drop`, the end of the actor that made it, or the end of its last handle. Every
 process tells the owner when it gets a first handle and when its last one is gone, and a process
 that ends has none. A handle may also be on its way in a message; so, once a handle was pickled, the
 region stays for `rdma_lease_grace` after that in any case.
 
 Between released and free, those who had been told an address are asked to forget it (`Recall`), and
 answer when no transfer of theirs uses it any more; a process that ends has answered. Until then the
-memory stays where it is, so nobody ever reads or writes what was given to somebody else. Nothing
-here waits: each step is taken when an answer comes, on any thread.
+memory stays where it is, so no transfer ever reads or writes memory that was given to others.
+Nothing here waits: each step is taken when an answer comes, on any thread.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class Registry:
         self._past: OrderedDict[int, tuple[Region, str]] = OrderedDict()
         self._ends: dict[int, _End] = {}
         self.when_freed: list[Callable[[int], None]] = []
-        """Called with the id of each region that is about to be let go, when nobody uses it any
-        more. On any thread.
+        """Called with the id of each region that is about to be let go, after its last use; on any
+        thread.
         """
         self._probe = ctypes.create_string_buffer(os.urandom(16), 16)
 
@@ -268,7 +268,7 @@ class Registry:
             self._release(region, reason)
 
     def holder_lost(self, address: ProcAddress) -> None:
-        """A process is gone; whatever it held, it may have sent on."""
+        """A process is gone; it may have sent on the handles that it held."""
         with self._lock:
             held = [
                 r for r in self._regions.values() if any(peer == address for peer, _ in r.holders)

@@ -91,7 +91,7 @@ class Replica:
 
         Raises:
             RuntimeError: Another pull of this replica is not done.
-            InconsistentStateError: From the future: somebody wrote all the time, or a write failed
+            InconsistentStateError: From the future: it was written all the time, or a write failed
                 and left a source torn.
             RDMAError: From the future: a source is gone, or nothing newer came in time.
         """
@@ -103,7 +103,7 @@ class Replica:
         return map_future(found, self._plan.by_source)
 
     def drop(self) -> None:
-        """Serve nobody any more; returns when nobody reaches the tensors.
+        """Serve no more readers; returns when none of them reaches the tensors.
 
         They keep their values.
         """

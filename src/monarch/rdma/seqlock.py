@@ -4,7 +4,7 @@ Words beside a state count the writes that began, ended and failed; they tell wh
 of one version.
 
 A reader looks at them, reads, and looks again: if as many writes had ended as had begun, and none
-began since, nobody wrote meanwhile. It asks nobody, and nobody waits for it.
+began since, the content did not change meanwhile. It sends no message, and no writer waits for it.
 
 Writers tell the owner's process when they begin and end, and it counts: for it knows who of them
 has died. A write that failed, or whose process died, leaves the state torn, until all of it is

@@ -65,4 +65,4 @@ class Writes:
 
     def _end(self, failed: bool) -> None:
         self._words[_FAILED] += failed
-        self._words[_ENDED] += 1  # last: whoever sees that it ended sees how
+        self._words[_ENDED] += 1  # last: a reader that sees its end must also see how it ended

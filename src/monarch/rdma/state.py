@@ -5,8 +5,8 @@ One process shares one; others pull from it or push to it, also where each has o
 `share_state` lays tensors side by side in one registered region per device, as a safetensors file
 does, or shares them where they are. The handle it gives is a table of names and places, and travels
 like any handle. `pull` and `push` compare that table with the shards at hand and move all that is
-in common as one submission, each element once. Words beside the state tell readers whether somebody
-wrote while they read: see `seqlock`.
+in common as one submission, each element once. Words beside the state tell readers whether it was
+written while they read: see `seqlock`.
 
 What ends their waits: the transfers, which have a deadline.
 """
@@ -36,7 +36,7 @@ from .tensors import Entry, LocalTensor, State, nested, new_tensor, sequences_of
 from .transfer import Operation, submit
 
 _ALIGNMENT = 64  # bytes
-# seconds between two looks at a state that somebody writes
+# seconds between two looks at a state that is being written
 _FIRST_PAUSE, _LAST_PAUSE = 0.0005, 0.02
 
 
@@ -79,8 +79,8 @@ class SharedState:
     def writing(self) -> Iterator[None]:
         """Guard the owner's code that changes tensors that are shared in place (``copy=False``).
 
-        Whoever pulls meanwhile starts again. If the code raises, the state counts as torn until the
-        next time.
+        A pull that runs meanwhile starts again. If the code raises, the state counts as torn until
+        the next time.
         """
         token = self.versions.begin().get()
         try:
@@ -91,7 +91,7 @@ class SharedState:
         self.versions.end(token, whole=True).get()
 
     def drop(self) -> None:
-        """Let all of the memory go; returns when nobody reaches it any more."""
+        """Let all of the memory go; returns when no process can reach it any more."""
         for dropped in [buffer.drop() for buffer in (*self.buffers, self.versions.buffer)]:
             dropped.get()
 
@@ -178,7 +178,7 @@ def pull(
         into: Mappings and sequences of tensors or arrays, by the names of the sources; a part of
             those will do.
         shards: As for `share_state`, of the tensors of `into`.
-        consistent: Read again while somebody writes (`push`, `SharedState.update`,
+        consistent: Read again while the state is written (`push`, `SharedState.update`,
             `SharedState.writing`), so that all that is read of one source is of one version of it.
             Otherwise there may be some old and some new values.
         timeout: Seconds, for all of it.
@@ -190,7 +190,7 @@ def pull(
     Raises:
         KeyError, TypeError, ValueError: No source has a tensor, or all of it; or it has another
             type there.
-        InconsistentStateError: From the future: somebody wrote all the time, or a write failed and
+        InconsistentStateError: From the future: it was written all the time, or a write failed and
             left a source torn.
         RDMAError: From the future: the transfer failed.
     """
@@ -252,7 +252,7 @@ class BeingWrittenError(Exception):
 
 
 def _pull(plan: ReadPlan, consistent: bool, deadline: Deadline) -> Steps[Seen]:
-    """Try until nobody has written meanwhile; what the versions were."""
+    """Read until no write came in between, and return the versions."""
     plane = plan.sources[0].versions.buffer.plane
     look = Look([source.versions for source in plan.sources])
     pauses = Pauses(plane, deadline)
@@ -403,12 +403,12 @@ def _push(
     for (target, some), (_, begin) in zip(writes, begins, strict=True):
         whole = sum(operation.nbytes for operation in some) == target.nbytes
         ends.append(target.versions.end(begin.get(), whole=whole))
-    for end in ends:  # all are on their way, whatever becomes of one
+    for end in ends:  # all are on their way, even if one fails
         yield within(plane, end, deadline)
 
 
 def _end_once_begun(plane: Plane, versions: Versions, begin: Future[int], failed: bool) -> None:
-    """End a write that was given up; nobody waits.
+    """End a write that was given up, without waiting.
 
     Its owner may count it later, and tell the token then.
     """

@@ -67,7 +67,7 @@ class LocalTensor(NamedTuple):
 
 
 def tensors_of(state: State, shards: Shards | None) -> dict[Name, LocalTensor]:
-    """All tensors of a state, by name.
+    """Return the tensors of a state, by name.
 
     Raises:
         KeyError, TypeError, ValueError: As `share_state`.

@@ -58,7 +58,7 @@ class Workers:
 
         Returns when all is done.
 
-        After an error, parts that nobody has begun are left out, and the error is raised.
+        After an error, parts that were not begun are left out, and the error is raised.
         """
         if len(parts) == 1:
             work(parts[0])

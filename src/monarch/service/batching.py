@@ -104,7 +104,7 @@ class _Batches:
                 item.answer.cancel()
             raise
         for item, result in zip(batch, results, strict=True):
-            if not item.answer.done():  # whoever waited was cancelled
+            if not item.answer.done():  # its wait was cancelled
                 item.answer.set_result(result)
 
 

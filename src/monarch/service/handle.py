@@ -34,7 +34,7 @@ _IN_FLIGHT = 16
 class Service(Generic[A]):
     """Replicas of an actor behind one handle.
 
-    The replicas start at once, and calls wait for the first that is ready. Whoever makes the
+    The replicas start at once, and calls wait for the first that is ready. The actor that makes the
     service owns it: it ends with its owner. The handle can be sent to other actors, which then call
     the replicas themselves.
 
@@ -319,7 +319,7 @@ class ServiceEndpoint(Generic[R]):
         message = self._message(args, kwargs, True)
         replicas = self._service._router().all()
         if not replicas:
-            return self._nobody()
+            return self._no_replica()
         extent = self._service._extent
         whole = Extent(["replica", *extent.labels], [len(replicas), *extent.values()])
         call = CallToAll(message, replicas, whole)
@@ -347,12 +347,12 @@ class ServiceEndpoint(Generic[R]):
         timeout: float | None = None,
         retries: int | None = None,
     ) -> ServiceEndpoint[R]:
-        """The same endpoint, called in another way.
+        """Return this endpoint with another way to call it.
 
         An example is ``service.chat.options(session=user).call_one(text)``.
 
         Args:
-            session: Calls of one session go to one replica, from whatever process, for as long as
+            session: Calls of one session go to one replica, from all processes, for as long as
                 that is there.
             timeout: Seconds for an attempt of `call_one`, from the wait for a replica to the
                 answer. When it is over, another replica is asked, if the call may be repeated.
@@ -387,10 +387,10 @@ class ServiceEndpoint(Generic[R]):
         site = frame.f_code, frame.f_lineno
         return self._name, site, context()._cell, self._meta, self._flags, content
 
-    def _nobody(self) -> Future[Any]:
-        nobody: Promise[Any] = Promise(self._name)
-        nobody.reject(SupervisionError(f"{self._name} has no replica: none is ready", self._name))
-        return nobody.future
+    def _no_replica(self) -> Future[Any]:
+        failed: Promise[Any] = Promise(self._name)
+        failed.reject(SupervisionError(f"{self._name} has no replica: none is ready", self._name))
+        return failed.future
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(

@@ -248,7 +248,7 @@ class Keeper(Actor):
     async def _watch(self, place: _Place, replica: _Replica) -> None:
         """Wait until it handles messages, then ask now and then how it is.
 
-        Whatever ends this, but the keeper, ends the replica.
+        The end of this, unless by the keeper, ends the replica.
         """
         try:
             await _answers(replica, SETTLE)

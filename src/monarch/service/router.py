@@ -440,7 +440,7 @@ os.register_at_fork(after_in_child=_forget_all)
 
 
 def _measure() -> None:
-    """Have this process's counts among its metrics. The functions are called when somebody asks."""
+    """Have this process's counts among its metrics. The functions are called at each reading."""
 
     def each(attribute: str) -> Any:
         return lambda _: [

@@ -108,7 +108,7 @@ class Cohort:
         self.peak = 0
 
     def like(self, ranks: Sequence[int]) -> Cohort:
-        """Some of its ranks, as a cohort of their own."""
+        """Return a cohort of these ranks with the clocks of this one."""
         part = Cohort(ranks)
         part.clocks = {
             stream: Clock(clock.host, clock.device) for stream, clock in self.clocks.items()
@@ -187,7 +187,7 @@ class Cohort:
 
 
 class Cohorts:
-    """All ranks, in cohorts."""
+    """The ranks of a mesh, in cohorts."""
 
     def __init__(self, ranks: int) -> None:
         self.all = [Cohort(range(ranks))]

@@ -123,7 +123,7 @@ def _next(file: Any, path: Path) -> tuple[Any, ...] | None:
 def repeat(model: Model, entry: tuple[Any, ...]) -> None:
     """Let a model do what an entry says.
 
-    Answers are read at once, as nobody knows when the program did.
+    Answers are read at once, as it is not known when the program did.
     """
     if entry[0] == "run":
         model.run([(_ranks(model, *described), batch) for described, batch in entry[1]])

@@ -259,7 +259,7 @@ class IRGraph:
         command_id: int,
         tb: Sequence[traceback_module.FrameSummary],
     ) -> None:
-        """Say that nobody uses a tensor any more; the last one in its memory gives that back.
+        """Say that a tensor is not used any more; the last one in its memory gives that back.
 
         Raises:
             KeyError: There is no tensor with this number.

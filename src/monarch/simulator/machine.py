@@ -43,7 +43,7 @@ class Machine:
         bandwidth: Bytes per second, of memory.
         fresh: Seconds per byte of a new tensor, where memory comes from the operating system; 0
             where it is kept.
-        overhead: Seconds that a worker takes for each operation, whatever its size.
+        overhead: Seconds that a worker takes for each operation, of any size.
         kernel: Seconds that the smallest piece of work takes on the device.
         issue: Seconds that the controller takes for each instruction.
         delay: Seconds from the controller to a worker.
@@ -91,7 +91,7 @@ class Machine:
         return max(wider) if wider else min(self.flops.values())
 
     def replace(self, **changes: Any) -> Machine:
-        """The same machine with other values for some attributes.
+        """Return a copy of the machine with other values for some attributes.
 
         An example is ``machine.replace(network=Link(5e-6, 12.5e9))``.
 

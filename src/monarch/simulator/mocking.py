@@ -23,8 +23,8 @@ class patch_tensor_engine(patch_actor):  # noqa: N801  # used as a function, as 
     It holds for actors that are spawned meanwhile, here and in procs that are spawned
     meanwhile.
 
-    Whatever mesh of procs such an actor activates, a `Simulator` stands for its workers; actors on
-    these procs are real. A context manager and a decorator, as `patch_actor`.
+    For each mesh of procs that such an actor activates, a `Simulator` stands for its workers;
+    actors on these procs are real. A context manager and a decorator, as `patch_actor`.
 
     Args:
         actor: The actor class.
@@ -44,7 +44,7 @@ class patch_tensor_engine(patch_actor):  # noqa: N801  # used as a function, as 
 
 
 def _simulated(actor: type[Actor], factory: Factory) -> type[Actor]:
-    """The same class, but for where its engines come from."""
+    """Return a subclass that gets its engines from `factory`."""
 
     def new(cls: type[Actor], *args: Any, **kwargs: Any) -> Any:
         substitute_engines(lambda procs: _engine(factory, procs))

@@ -83,7 +83,7 @@ class Model(Interpreter):
         """Never: no rank is."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        """Never: whatever needs to know asks, and gets all that is waiting first."""
+        """Never call it: a reader asks, and gets all that is waiting first."""
 
     def let_go(self) -> bool:
         """True: there is nothing to end."""

@@ -69,7 +69,7 @@ class Moves:
     def reduce(
         self, number: int, stream: int, arrival: float, size: float, collective: str, local: float
     ) -> list[tuple[Cohort, Span]]:
-        """All groups with a number reduce.
+        """Reduce in each group with a number.
 
         Args:
             number: Number of the groups.
@@ -97,7 +97,7 @@ class Moves:
     def transfer(
         self, number: int, stream: int, arrival: float, size: float, copy: float
     ) -> list[tuple[Cohort, Span]]:
-        """All routes with a number are used.
+        """Send along each route with a number.
 
         Args:
             number: Number of the routes.

@@ -127,7 +127,7 @@ class Recorder:
 
     def _name(self, stream: int) -> str:
         if stream not in self.streams:
-            found = living_streams.get(stream)  # nobody may have it any more
+            found = living_streams.get(stream)  # it may have gone
             self.streams[stream] = f"stream {stream}" if found is None else found.name
         return self.streams[stream]
 
@@ -219,7 +219,7 @@ class Recorder:
             )
 
     def take(self) -> tuple[list[Event], list[Change]]:
-        """All since the last time."""
+        """Return, and forget, the events and changes since the last time."""
         events, self.events = self.events, []
         changes, self.changes = self.changes, []
         return events, changes

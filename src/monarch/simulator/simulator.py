@@ -134,7 +134,7 @@ class Simulator:
         self.mesh: DeviceMesh = mesh_over(
             self._history or self._model, {"host": hosts, "gpu": gpus}
         )
-        self.mesh.engine.meeting = Meeting("")  # nobody meets
+        self.mesh.engine.meeting = Meeting("")  # no ranks meet
         self.mesh.engine.end_meeting = self._end
         self._steps: list[Step] = []
         self._peaks: list[tuple[tuple[int, ...], int]] = []
@@ -177,7 +177,8 @@ class Simulator:
     def set_cost(self, function: Any, cost: Cost) -> None:
         """Say what a function takes that ranks run for `monarch.remote`.
 
-        Nobody can tell; without this it counts as reading its tensors and writing its results once.
+        Its cost is unknown: without this it counts as reading its tensors and writing its results
+        once.
 
         Args:
             function: The function, what `remote` made of it, or its name.
@@ -188,7 +189,7 @@ class Simulator:
         self._model.costs[name.rpartition(".")[2]] = cost
 
     def report(self) -> str:
-        """All steps so far, and the memory of the ranks in the last one, as text."""
+        """Return a text on the steps so far, and on the memory of the ranks in the last one."""
         lines = [f"{self.mesh.extent} of {self.machine.name}", "step  milliseconds  megabytes"]
         lines += [
             f"{i:4}  {step.seconds * 1e3:12.3f}  {step.megabytes:9.1f}"

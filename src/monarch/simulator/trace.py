@@ -45,7 +45,7 @@ def _rows(ranks: tuple[int, ...], each_rank: bool) -> list[tuple[int, str]]:
 
 
 def named(ranks: Sequence[int]) -> str:
-    """Some ranks in words."""
+    """Return ranks in words."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     if list(ranks) == list(range(ranks[0], ranks[-1] + 1)):

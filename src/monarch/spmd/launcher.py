@@ -99,11 +99,11 @@ class Launcher(Actor):
         self._signal = 0
         self._lost: set[int] = set()
         self._used: list[int] = []
-        # known to nobody before it is there
+        # a name that is secret until the file is there
         self._files = f"monarch_run_{secrets.token_hex(8)}"
 
     def __supervise__(self, failure: MeshFailure) -> bool:
-        return True  # whoever waits for the rank is told as well
+        return True  # the waits for the rank end with this error as well
 
     @concurrent_endpoint
     async def run(self) -> Outcome:

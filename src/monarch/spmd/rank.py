@@ -45,7 +45,7 @@ _TAIL = 64 * 1024  # bytes of stderr that are kept for a report
 _NOT_STARTED = 127  # the exit status of shells for a command that can't be started
 # seconds that other ranks wait for a store of rank 0's script, before its proc serves one
 _PATIENCE = 2.0
-# seconds in which what the script has left in its pipes is read, if somebody else holds them open
+# seconds in which what the script has left in its pipes is read, if another process holds them open
 _REST = 1.0
 _LOCALHOST = "localhost"
 
@@ -404,7 +404,7 @@ class _Streams:
             kept = folder if (redirected | teed) & bit else None
             return _Stream(fd, shown and not (redirected & ~teed & bit), kept, name, keep)
 
-        # else nobody looks at it
+        # otherwise it is not looked at
         self.stdout = stream(1, STDOUT, "stdout.log", 1 if options.hang_timeout else 0)
         self.stderr = stream(2, STDERR, "stderr.log", _TAIL)
 

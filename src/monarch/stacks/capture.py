@@ -1,6 +1,6 @@
 """The stacks of this process, on request.
 
-Its I/O thread takes them, whatever its other threads do, unless C code holds the GIL.
+Its I/O thread takes them, even while its other threads are busy, unless C code holds the GIL.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _get_stacks(service: ControlService, request: ControlRequest, record: GetSta
                 _of_call(ThreadStack(f"task of {call.actor}", frames, ran=ran), call, waits)
             )
     mailboxes = tuple(
-        Mailbox(cell.record.name, cell.uid, len(cell.queued()), tuple(cell.pressure.held))
+        Mailbox(cell.record.name, cell.uid, len(cell.queued()), tuple(cell.pressure.paused))
         for cell in actors_of(hub)
     )
     request.answer(Capture(tuple(found), mailboxes))

@@ -47,17 +47,16 @@ class ThreadStack(NamedTuple):
     """The stack of a thread, or of a suspended task of an event loop.
 
     Attributes:
-        name: Of the thread; empty where nobody could ask for it.
-        actor: Name of the actor that it runs; empty if none, or where nobody could ask.
-        endpoint: The endpoint that it runs, likewise.
+        name: Of the thread; empty where the process could not be asked.
+        actor: Name of the actor that it runs; empty if none, or unknown.
+        endpoint: The endpoint that it runs; empty if none, or unknown.
         waits_for: What it waits for, in words; empty if it does not, or waits for something that
             Monarch does not know.
         frames: The innermost first.
-        actor_id: Of that actor; 0 if none, or where nobody could ask.
-        call: Which call it handles, the same for as long as it does; empty if none, or where nobody
-            could ask.
+        actor_id: Of that actor; 0 if none, or unknown.
+        call: Which call it handles, the same for as long as it does; empty if none, or unknown.
         wait: What it waits for, if that is known to be an answer of actors.
-        ran: CPU time of the thread so far, in nanoseconds; -1 where nobody could ask.
+        ran: CPU time of the thread so far, in nanoseconds; -1 if unknown.
         inside: The system call in which it is, in words; empty where it is in none, or the kernel
             does not tell.
     """
@@ -81,13 +80,13 @@ class Mailbox(NamedTuple):
         actor: Its name.
         actor_id: Its id.
         queued: Messages that wait.
-        held: Processes that may not send it more, as it is full.
+        paused: Processes that may not send it more, as it is full.
     """
 
     actor: str
     actor_id: int
     queued: int
-    held: tuple[ProcAddress, ...]
+    paused: tuple[ProcAddress, ...]
 
 
 class Kernel(NamedTuple):
@@ -123,7 +122,7 @@ class ProcStacks(NamedTuple):
         threads: Its threads.
         address: Of the process.
         coordinates: Its rank, by dimension of the mesh.
-        mailboxes: Its actors; none where nobody could ask.
+        mailboxes: Its actors; none where it could not be asked.
         kernel: What the kernel says; None of a process that has ended, or not started.
         ago: Seconds since its agent has learned of its end; None of one that runs.
         stepped: Seconds since it has marked a step; None of one that marks none.

@@ -52,7 +52,7 @@ class Build:
     def claim(self) -> None:
         """Hold the lock on its folder."""
         self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)  # nobody else knows its name
+        fcntl.flock(self._lock, fcntl.LOCK_EX)  # no other process knows its name
 
     def inherit(self, other: Build) -> Manifest:
         """Take over the folder of another one, and the lock on it; what it has."""
@@ -159,7 +159,7 @@ class Build:
             ValueError: It is not what was asked for, or is not what its digest says.
         """
         if digest not in self.missing:
-            raise ValueError(f"nobody has asked for the content {digest}")
+            raise ValueError(f"the content {digest} was not asked for")
         file = self._wanted[digest][0]
         if not offset:
             self._give_up()

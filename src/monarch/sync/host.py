@@ -312,7 +312,7 @@ class _Host:
         return self._builds[name]
 
     def _store(self, key: str) -> WorkspaceStore:
-        base = base_folder()  # as it is now: somebody may have removed it
+        base = base_folder()  # as it is now: it may have been removed
         if key not in self._stores:
             self._stores[key] = WorkspaceStore(base, key)
         return self._stores[key]

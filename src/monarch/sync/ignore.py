@@ -24,7 +24,7 @@ What stands later counts more, and what is in deeper folders more still.
 """
 
 QUIET = {"__pycache__", ".ipynb_checkpoints"}
-"""Always left out. There are many, and nobody misses them."""
+"""Always left out: there are many of them, and hosts make their own."""
 
 _ALWAYS = {".git", ".hg", ".monarch"} | QUIET
 
@@ -36,8 +36,8 @@ class Rules(NamedTuple):
         levels: Of each folder with rules, the outermost first: its path with a slash at its end,
             the name of its file, its rules.
         fingerprint: Another one for other rules.
-        but: A path, where nothing else is left out, whatever files of rules say; empty where they
-            count.
+        but: A path, where nothing else is left out, even if files of rules say so; empty where
+            they count.
     """
 
     levels: tuple[tuple[str, str, list[Rule]], ...] = ()

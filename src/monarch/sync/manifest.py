@@ -1,8 +1,8 @@
 """The content of a workspace, as the client describes it to hosts. Pure: bytes and names.
 
-Whoever receives one trusts no path in it: `decode` refuses what leads out of the workspace, or
+A receiver trusts no path in it: `decode` refuses what leads out of the workspace, or
 through a symlink. As each folder is named before what is in it, and a name stands for one thing,
-whoever makes the folders itself never writes through a link.
+a receiver that makes the folders itself never writes through a link.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Manifest:
 
     @cached_property
     def id(self) -> str:
-        """The same for the same content, names, permissions and times."""
+        """A digest of content, names, permissions and times."""
         return hashlib.sha256(self.encoded).hexdigest()
 
     @cached_property

@@ -93,7 +93,7 @@ def megabytes(size: int) -> str:
 
 
 def listed(texts: list[str], most: int = 8) -> str:
-    """Some of them, and how many more there are."""
+    """List the first of the texts, and how many more there are."""
     more = [f"and {len(texts) - most} more"] if len(texts) > most else []
     return ", ".join([*map(named, texts[:most]), *more])
 

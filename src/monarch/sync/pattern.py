@@ -1,4 +1,4 @@
-"""Patterns of `.gitignore`, matched in a time that grows with the path, whatever the pattern. Pure.
+"""Patterns of `.gitignore`, each matched in a time that grows only with the path. Pure.
 
 Each becomes a regular expression that tries no part twice: what stands between two wildcards is
 taken where it comes first, and kept, as `fnmatch` does it. Of ``a*a*a*a*a*a*a*b``, others make one

@@ -19,7 +19,7 @@ class Progress:
 
     Args:
         what: Is done.
-        total: Bytes; None where nobody knows yet.
+        total: Bytes; None if not known yet.
     """
 
     def __init__(self, what: str, total: int | None) -> None:

@@ -200,7 +200,7 @@ class _Push:
         self.left += [(agent.host, folder) for agent, folders in left.items() for folder in folders]
 
     def give_up(self) -> None:
-        """Have hosts remove what has arrived; nobody waits for it."""
+        """Have hosts remove what has arrived, without waiting for it."""
         self._begin(self._alive(self.behind), SettleVersion(self._build, False), _STEP)
 
     def reload(self, every_program: bool) -> list[ProcReload]:

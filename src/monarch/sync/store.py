@@ -3,21 +3,21 @@
     BASE/KEY/current        symlink to the version in use
     BASE/KEY/versions/ID/   one state of the workspace, with an ID of its own
     BASE/KEY/versions/ID.json   what it consists of; written when all of it is there
-    BASE/KEY/lock           held by whoever changes `current`, or removes versions
+    BASE/KEY/lock           held by the process that changes `current`, or removes versions
 
 A new version is made beside the one in use: what is the same is the same file (a hard link), the
 rest comes from the client, and its digest is checked. Then the symlink is replaced: programs see
-all of one version or all of the other. Whoever makes a version holds a lock on its folder, so that
-what a process left that has died can be told from what another one makes right now. The version
-before the last two is taken for the next one, if no program has put anything there: to make and
-remove thousands of names takes longer than to look at them. Where there is none yet, a spare one is
-made, a copy of the one in use by hard links, when nobody waits for it.
+all of one version or all of the other. The process that makes a version holds a lock on its folder,
+so that what a process left that has died can be told from what another one makes right now. The
+version before the last two is taken for the next one, if no program has put anything there: to make
+and remove thousands of names takes longer than to look at them. Where there is none yet, a spare
+one is made, a copy of the one in use by hard links, while no update waits for it.
 
 A program may have changed a file of the workspace. Its size and time show that, and it is not used
 for the next version. Files that programs made stay where they are: a version with such files is not
 removed.
 
-What ends a wait for a lock: whoever holds it lets go within milliseconds, or has died; or
+What ends a wait for a lock: its holder lets go within milliseconds, or has died; or
 `_LOCK_PATIENCE`.
 """
 
@@ -52,7 +52,7 @@ def base_folder() -> Path:
     It is `MONARCH_SYNC_FOLDER`, or a folder among temporary files.
 
     Raises:
-        PermissionError: It belongs to somebody else, who could have procs run other code.
+        PermissionError: It belongs to another user, who could have procs run other code.
     """
     usual = Path(tempfile.gettempdir(), f"monarch-sync-{os.getuid()}")
     return own_folder(Path(os.environ.get("MONARCH_SYNC_FOLDER") or usual))
@@ -62,7 +62,7 @@ def own_folder(path: Path) -> Path:
     """Make a folder that only this user can write to, unless it is there.
 
     Raises:
-        PermissionError: It belongs to somebody else, who could have procs run other code.
+        PermissionError: It belongs to another user, who could have procs run other code.
     """
     try:
         make(path)
@@ -101,7 +101,7 @@ class WorkspaceStore:
         self.current = self._folder / "current"
 
     def find(self, wanted: str) -> Manifest | None:
-        """The version in use, if it has the id `wanted`, and nobody has changed it."""
+        """Return the version in use, if it has the id `wanted`, and its files are unchanged."""
         name, manifest = self.in_use()
         if manifest is None or manifest.id != wanted:
             return None
@@ -134,7 +134,7 @@ class WorkspaceStore:
             if instead is not None:
                 old: Manifest | None = build.inherit(instead)
             else:
-                # else another process could remove a folder that nobody has claimed yet
+                # else another process could remove a folder that is not claimed yet
                 with self._locked():
                     old = self._recycle(path)
                     build.claim()
@@ -327,7 +327,7 @@ def _load(path: Path) -> Manifest | None:
 
 
 def _remove_unlocked(path: Path) -> None:
-    """Remove a version that was never complete, unless somebody makes it right now."""
+    """Remove a version that was never complete, unless a process makes it right now."""
     with suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:

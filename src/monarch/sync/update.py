@@ -2,7 +2,7 @@
 
 An update is two calls to the actors, so it has its place among their other messages, waits for
 ranks that start again, and ends as calls do. The first one asks each rank whether it can; the
-second one has it done. In between, whoever owns the actors is told, so that a rank that fails from
+second one has it done. In between, the owner of the actors is told, so that a rank that fails from
 then on starts again with the new class; one that fails before it took it is asked again.
 
 What ends its wait: the answers of the ranks, their end, or that of their owner. Those end that of

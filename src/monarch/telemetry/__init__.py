@@ -4,7 +4,7 @@ A process counts and remembers little by itself. Who wants to know sends the con
 `collect.Collect` to the host agents, which answer for the processes there; agents run no user code,
 so they always answer, and say who did not. `tables` names the tables. What fills one is a function
 marked ``@produces("actors")``, `registry`: it runs in the process that is asked, which imports it
-then. A program that nobody asks imports nothing of this.
+then. A program that is not asked imports nothing of this.
 
 `profile` makes a file for Perfetto of what a window of time has in these tables.
 

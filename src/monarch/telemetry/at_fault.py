@@ -18,8 +18,8 @@ _BOUND = 1.5  # seconds in which a host answers
 class AwaitFault(NamedTuple):
     """Wait for the failure that ends the program.
 
-    A client beside it ──▶ the client. Answer: the rows of some tables, as `Collected`, once a
-    failure that nobody handled was reported. The client has ended: by another cause.
+    A client beside it ──▶ the client. Answer: the rows of some tables, as `Collected`, once an
+    unhandled failure was reported. The client has ended: by another cause.
 
     Attributes:
         tables: Their names.

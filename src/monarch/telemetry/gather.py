@@ -37,7 +37,7 @@ def read(
     Args:
         *tables: Their names; see `TABLES`.
         since_us: Of tables of events, those since then; in microseconds since 1970.
-        until_us: Likewise, those that had begun by then.
+        until_us: Of tables of events, those that had begun by then.
         limit: Rows of each table; the latest ones.
         columns: Which columns of a table are wanted; all of one that is not named.
         hosts: Where to look; by default on all hosts of the program.

@@ -95,7 +95,7 @@ class History:
         """Called about once a second while something is active.
 
         Args:
-            now: Seconds, by a clock that nobody sets.
+            now: Seconds, by a monotonic clock.
             at: Microseconds since 1970, for rows.
             actors: Of each its id, how many messages it has begun to handle, and how many wait.
         """
@@ -104,6 +104,6 @@ class History:
             level.look(now, at, found)
 
     def rows(self) -> Iterator[Passed]:
-        """All that is kept; that of seconds first."""
+        """Return the rows that are kept; those of seconds first."""
         for level in self._levels:
             yield from level.rows()

@@ -1,7 +1,7 @@
 """Load and memory of a host over the last ten minutes: a row each ten seconds.
 
-A host agent begins with that when somebody first asks for the host, and goes on: programs that
-nobody looks at pay nothing, and who looks again sees what was meanwhile.
+A host agent begins with that when it is first asked for the host, and goes on: programs that are
+not looked at pay nothing, and later looks show the time in between.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Figures(NamedTuple):
     Attributes:
         load: Of a minute.
         memory: Bytes in use.
-        swap: Likewise.
+        swap: Bytes in use.
         cpu: Seconds that its CPUs have worked.
         received: Bytes, since it started.
-        sent: Likewise.
+        sent: Bytes, since it started.
     """
 
     load: float | None

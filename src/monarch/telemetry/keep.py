@@ -22,7 +22,7 @@ from .._namedtuple import NamedTuple
 from .run_file import snapshot_source, write_run
 
 _BOUND = 8.0  # seconds; hosts that are silent take 6 of them
-UNHANDLED = "a failure that nobody handled"
+UNHANDLED = "an unhandled failure"
 """Why a file was written, where that has ended the program."""
 
 
@@ -36,7 +36,7 @@ _kept: dict[Path, _Kept] = {}
 
 
 def keep_run(path: Path, job: str, at_exit: bool, judge: Callable[[], Any]) -> None:
-    """Write the file if a failure that nobody handles ends this program.
+    """Write the file if an unhandled failure ends this program.
 
     Args:
         path: The file; its folder exists.

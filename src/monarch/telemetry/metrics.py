@@ -290,7 +290,7 @@ class Meter:
         return get_meter, (self.name,)
 
     def instruments(self) -> list[Instrument]:
-        """All that it has made."""
+        """The instruments that this meter has made."""
         with _lock:
             return list(self._instruments.values())
 
@@ -390,6 +390,6 @@ def _again(scope: str, kind: type, *rest: Any) -> Any:
 
 
 def meters() -> list[Meter]:
-    """All that this process has."""
+    """Return the meters of this process."""
     with _lock:
         return list(_meters.values())

@@ -107,7 +107,7 @@ def _job(hub: Hub) -> str:
 
 
 def metrics(hub: Hub, of: Resource) -> points.MetricsData:
-    """All metrics of this process, as the tables have them."""
+    """Return the metrics of this process, as the tables have them."""
     # that is all of it
     asked = Asked(SimpleNamespace(hub=hub), time.time_ns() // 1000, None, None, {}, None)  # type: ignore[arg-type]
     descriptions = {

@@ -1,4 +1,4 @@
-"""Rows of tables in the text format of Prometheus, for whoever serves it. Pure.
+"""Rows of tables in the text format of Prometheus, for the servers of it. Pure.
 
 ``exposition(read(*SCRAPED).get())`` is a whole answer to a scrape, of all processes of a program.
 """
@@ -129,7 +129,7 @@ def exposition(found: Collected) -> str:
 
 
 def samples(found: Collected) -> list[dict[str, Any]]:
-    """The same, one by one: ``name``, ``kind``, ``labels``, ``value``."""
+    """Return the samples one by one: ``name``, ``kind``, ``labels``, ``value``."""
     return list(_families(found).samples())
 
 

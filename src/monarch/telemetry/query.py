@@ -77,7 +77,7 @@ class Needs(NamedTuple):
     Attributes:
         columns: By table, at least one each.
         since_us: Older events are not wanted; in microseconds since 1970. None: all are.
-        until_us: Likewise later ones, so that they push out none that are.
+        until_us: Later events are not wanted either, so that they push out none that are.
     """
 
     columns: dict[str, tuple[str, ...]]
@@ -104,7 +104,7 @@ class TableSource(Protocol):
 
     @property
     def schema(self) -> Schema:
-        """All tables that there are."""
+        """The tables that can be asked for, with their columns."""
 
     @property
     def events(self) -> frozenset[str]:
@@ -133,7 +133,7 @@ def library(name: str) -> Any:
 
 
 def quoted(name: str) -> str:
-    """A name as SQL writes it, whatever is in it."""
+    """Quote a name, with any characters, as SQL does."""
     return '"' + name.replace('"', '""') + '"'
 
 

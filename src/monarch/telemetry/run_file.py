@@ -55,7 +55,7 @@ def write_run(
     """Collect all tables into a file, which takes the place of one that is there.
 
     Args:
-        path: The file. Nobody else may read it.
+        path: The file. Other users may not read it.
         source: Whose tables; see `snapshot_source`.
         about: What the table ``run`` is to say; the verdict is among it, as JSON.
         seconds: In which those that are asked have to answer.

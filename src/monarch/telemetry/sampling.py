@@ -4,7 +4,7 @@ Pure: the time is passed in.
 
 How often follows how fast they come, so that a look, which costs some microseconds where caches are
 cold, is no burden at any rate. Each message that is looked at stands for `weight` of them: sums
-over the weights are right on average, whatever the pattern of the messages, as the gaps are random.
+over the weights are right on average, for any pattern of messages, as the gaps are random.
 """
 
 from __future__ import annotations

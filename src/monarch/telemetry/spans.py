@@ -30,7 +30,7 @@ _MOST = 10_000
 _numbers = itertools.count(1)
 _spans: deque[span] = deque(maxlen=_MOST)
 finished: deque[span] | None = None
-"""Where spans that have ended are kept for whoever exports them."""
+"""Spans that have ended, kept for the exporter."""
 
 _current: ContextVar[span | None] = ContextVar("monarch_span", default=None)
 

@@ -78,7 +78,7 @@ def _looked(asked: Asked) -> Iterator[_Dump]:
 
 
 def _dumped(asked: Asked) -> list[_Dump]:
-    """The same for all tables of a question."""
+    """Return the dumps, taken once for all tables of a question."""
     if "py-spy" not in asked.scratch:
         asked.scratch["py-spy"] = _look_at_all(asked)
     found: list[_Dump] = asked.scratch["py-spy"]

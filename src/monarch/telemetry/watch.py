@@ -2,7 +2,7 @@
 
 It looks at each message for a while, and, if asked, runs torch's profiler.
 
-What ends it: the next record, or the time that it names, so that whoever has asked may die.
+What ends it: the next record, or the time that it names, so that the asker may die.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def trace(
     Raises:
         ValueError: There are no such ranks, or there is more than `MOST_ROWS` of one kind.
         QueryError: See `query`.
-        TimeoutError: Likewise; or such ranks are not known, and a host did not answer.
+        TimeoutError: See `query`; or such ranks are not known, and a host did not answer.
     """
     if since_us >= until_us:
         raise ValueError(f"since is before until, not {(since_us - until_us) / 1e6:g} s behind it")

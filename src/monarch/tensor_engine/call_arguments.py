@@ -62,7 +62,7 @@ def pack(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
     tensors += [tensor for tensor in found.tensors if id(tensor) not in known]
     for tensor in tensors:
         operand_checks.check(name, tensor)
-        tensor._value.storage.known = None  # what the function does to it nobody here sees
+        tensor._value.storage.known = None  # the function may change it, unseen from here
     return Arguments(
         leaves,
         tree,

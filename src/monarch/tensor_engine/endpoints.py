@@ -47,7 +47,7 @@ def rref(endpoint: Endpoint[Any, Any], args: tuple[Any, ...], kwargs: dict[str, 
         arguments.tensors, (data, [each.raw() for each in buffers]), target.procs, target.uid,
         mesh.engine, outputs,
     )  # fmt: skip
-    # nobody reads the answers: what fails is told to who fetches a result
+    # the answers are not read: a failure is raised where a result is fetched
     target.cast(endpoint._meta, content, StopCall(endpoint.name, target.procs))
     return (
         None if tree is None else pytree.tree_unflatten(built(plan, made, arguments.tensors), tree)

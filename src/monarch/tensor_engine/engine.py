@@ -4,7 +4,7 @@ Gathers instructions into batches and has them executed, one way.
 
 By whom, an `Executor` says: workers (`workers`), or a model of them. Instructions go out together:
 at once after a pause, else when `_BATCH` of them are there, when something is asked for, or after
-`_DELAY` seconds, whatever comes first. The controller does not wait for workers, with two
+`_DELAY` seconds, whichever comes first. The controller does not wait for workers, with two
 exceptions: for what it asks (`call`), and, every `_STRETCH` instructions, for them to be at most
 `_AHEAD` stretches behind, so that a long loop needs bounded memory. The end of a worker's process
 ends both. Ranks that are gone get no more instructions; what is for one of them is refused, and the
@@ -104,7 +104,7 @@ class Engine:
         return found
 
     def every_stream_of(self, ranks: Ranks) -> Ranks:
-        """All streams of the same ranks."""
+        """Return these ranks with all of their streams."""
         return self.group(ranks.ranks, ALL)
 
     def spread(self) -> None:
@@ -172,7 +172,7 @@ class Engine:
             self.executor.check(ranks)
 
     def living(self) -> Ranks:
-        """All streams of the ranks that are not known to be gone."""
+        """The ranks that are not known to be gone, with all of their streams."""
         gone = self.executor.gone
         return (
             self.group([rank for rank in range(self.size) if rank not in gone], ALL)
@@ -280,14 +280,14 @@ class Engine:
                 self._set_timer()
             elif self._segments:
                 self._flush()
-        except Exception:  # nobody is here to be told
+        except Exception:  # there is no caller to raise it to
             pass
         finally:
             self._lock.release()
 
     def _keep_up(self) -> None:
         self._since_settled = 0
-        # of a rank that is gone: whoever issues something for it is told
+        # of a rank that is gone: the next operation for it will raise
         with suppress(SupervisionError):
             settling = self.call(self.living(), "settle", ())
             subscribe(settling, functools.partial(notice, settling))

@@ -24,7 +24,7 @@ class Ranks:
         ranks: In row-major order.
         procs: Their processes.
         stream: The number of the stream, or `ALL`.
-        freed: Ids of values that nobody uses any more, and instructions that may go at the next
+        freed: Ids of values that are not used any more, and instructions that may go at the next
             opportunity, each with where it goes. Finalizers put them in, on any thread and inside
             of any lock.
     """

@@ -3,7 +3,7 @@
 An example is ``torch.rand(3, generator=generator)``.
 
 The generator is here, and the numbers are drawn on the ranks. So each operation takes the state of
-the generator along, and all ranks draw the same. How many numbers it draws nobody knows here; so
+the generator along, and all ranks draw the same. How many numbers it draws is not known here; so
 the generator goes on from a new seed, which is drawn from it. Hence what is drawn depends on
 nothing but the state of the generator, which can be saved and set as ever, and only the first
 operation after that draws what it would draw in a single process.

@@ -266,7 +266,7 @@ class _Graph:
         return sorted(found, key=self._place.__getitem__)
 
     def _complete(self, node: Node) -> dict[int, torch.Tensor]:
-        """All that has arrived at a node, as the hooks of the tensors there leave it."""
+        """Return the gradients that arrived at a node, as the hooks of its tensors leave them."""
         arrived = self._arrived.get(node, {})
         if arrived and node not in self._hooked:
             self._hooked.add(node)
@@ -405,7 +405,7 @@ def _following(node: Node) -> list[Node]:
 def _fitted(gradient: torch.Tensor, node: Node, number: int) -> torch.Tensor:
     """A gradient in the shape and type of what it belongs to.
 
-    Formulas leave that to whatever runs the graph.
+    Formulas leave that to the code that runs the graph.
     """
     metadata = node._input_metadata[number]
     if gradient.shape != tuple(metadata.shape):

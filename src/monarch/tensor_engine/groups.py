@@ -106,7 +106,7 @@ class Meeting(NamedTuple):
 
 
 class RankGroup:
-    """Some ranks, as one of them sees them.
+    """A group of ranks, as one of them sees it.
 
     Args:
         meeting: Where they meet.
@@ -214,7 +214,7 @@ class Exchange:
     """An exchange of inputs between all members of a group, and its outcome.
 
     Who brings a failure leaves word of it, and only then takes part. So who has the data of all
-    knows that whoever has left word has done so; on one host a look into the store is all that it
+    knows that all word of failures has been left; on one host a look into the store is all that it
     costs. Between hosts one number is sent beside the data, as many would ask the one store; and on
     a GPU, where the data is on its way for longer than anybody waits.
 

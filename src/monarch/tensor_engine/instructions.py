@@ -23,7 +23,7 @@ MOVE         site, name, args                          run a function of `worker
 ===========  ========================================  ==============================================================
 
 Instructions belong to a *stream*; a message has ``(stream, batch)`` pairs. Those of one stream run
-in order. `ALL` is no stream: what is defined there is defined before whatever comes later, on any
+in order. `ALL` is no stream: what is defined there is defined before all that comes later, on any
 stream.
 
 A *site* is the controller's number for the stack that issued the instruction; it comes back with an

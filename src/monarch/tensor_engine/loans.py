@@ -75,7 +75,7 @@ _refused: PerProc[dict[str, Poison]] = PerProc(dict)
 
 
 def loan(uid: str, ticket: int) -> Loan:
-    """The loan with a ticket: whoever comes first makes it."""
+    """Return the loan with a ticket, which the first call makes."""
     found, refused = _loans().setdefault((uid, ticket), Loan()), _refused()
     if uid in refused:
         found.open(refused[uid], keep=False)
@@ -88,7 +88,7 @@ def forget_loan(uid: str, ticket: int) -> None:
 
 
 def end_loans(uid: str, why: Poison) -> None:
-    """The worker has ended: whoever waits for it is told."""
+    """End the waits for the loans of a worker that has ended."""
     for key, each in list(_loans().items()):
         if key[0] == uid:
             each.open(why, keep=False)

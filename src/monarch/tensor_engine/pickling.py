@@ -41,7 +41,7 @@ _SPARSE = frozenset(
 )
 
 _here: Any = torch._C._DisableTorchDispatch
-"""In such a block operations make tensors of this process, whatever mesh is active."""
+"""In such a block operations make tensors of this process, even while a mesh is active."""
 
 # Storages are `Any` where their methods are called: torch has no types for most of those.
 

@@ -98,7 +98,7 @@ class Pipe:
             self._sent.append(pytree.tree_map_only(Tensor, lambda each: each._value.meta, obj))
 
     def drop(self) -> None:
-        """End the processes, whatever they do; waits until they are gone.
+        """End the processes, even busy ones, and wait until they are gone.
 
         The second time does nothing.
         """

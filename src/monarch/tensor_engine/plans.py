@@ -29,7 +29,7 @@ _INSTEAD = {
     "flex_attention": "; torch.nn.functional.scaled_dot_product_attention(attn_mask=...) can",
 }
 _SHAPING = ("aten::arange", "aten::range")  # numbers are shapes, even where there is an ``out=``
-_UNSPECIFIED = ("aten::empty", "aten::new_empty")  # what their results hold nobody knows
+_UNSPECIFIED = ("aten::empty", "aten::new_empty")  # their results have unknown content
 
 
 class Operator:

@@ -258,7 +258,7 @@ class Runner(StreamState):
         return Told(skeleton, found, tuple(written))
 
     def finish(self) -> Poison | None:
-        """An error that nobody has been told of, if there is one. It counts as told now."""
+        """Return an error that was not reported yet, if there is one. It counts as reported now."""
         unreported, self.shared.unreported = self.shared.unreported, None
         return unreported
 

@@ -64,7 +64,7 @@ for _line in Path(__file__).with_name("settings.txt").read_text("utf-8").splitli
         _add(*_row)
     if _who != "gpu":
         _read = [flag.get for flag in FLAGS.values()]
-_last: tuple[list[Any], Settings] = ([], ())  # of one reading, for whatever thread comes next
+_last: tuple[list[Any], Settings] = ([], ())  # of one reading, for the next thread, whichever it is
 
 
 def read_all() -> None:

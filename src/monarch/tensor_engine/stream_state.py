@@ -1,8 +1,8 @@
 """The values of one stream of a worker, and what becomes of them where something fails.
 
-What fails leaves a `Poison` in place of its results and of what it was to change; whatever reads a
-poison is not run and leaves the same poison. Everything else goes on. Instructions are run by
-`runner`; what they do by themselves stands on this.
+What fails leaves a `Poison` in place of its results and of what it was to change; an operation that
+reads a poison is not run and leaves the same poison. Everything else goes on. Instructions are run
+by `runner`; what they do by themselves stands on this.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Shared:
         known: The groups and routes that were defined.
         rendezvous: What one stream has for another.
         programs: What replays each of the programs that were recorded.
-        unreported: The last failure, until somebody is told of it.
+        unreported: The last failure, until it was reported.
         failures: Numbers them.
-        is_ending: Whether the worker has been asked to end, whatever a stream of it waits for.
+        is_ending: Whether the worker has been asked to end, even while its streams wait.
     """
 
     def __init__(self, rank: int, uid: str, is_ending: Callable[[], bool] = lambda: False) -> None:
@@ -96,7 +96,7 @@ class StreamState(ABC):
 
     Attributes:
         slots: The values, by id.
-        poisoned: Whether there was ever a poison: until then nobody looks for one.
+        poisoned: Whether there was ever a poison: until then none is looked for.
         communication: The groups of ranks that this stream has made.
     """
 

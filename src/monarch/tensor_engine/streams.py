@@ -141,6 +141,6 @@ def get_active_stream() -> Stream:
 
 
 def stream_of(number: int) -> Stream:
-    """The stream with a number, which somebody has."""
+    """Return the stream with a number, which must be in use."""
     found: Stream = living_streams[number]
     return found

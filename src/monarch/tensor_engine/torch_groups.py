@@ -7,9 +7,10 @@ ranks, names, `DTensor`. Their default group, which belongs to the process and n
 made when a program first asks for a group, over all ranks of the engine; if the user's code has
 made one before, that is used. The engine's own communication (`groups`) has no part in it.
 
-Groups are made on the main stream, which has the same order on all ranks. Whoever needs one before
-it is there waits for the instruction, which was issued before; or for the end of the worker. How
-ranks meet for that is in `rendezvous`; what they agree on first, and why, in `TorchGroups._join`.
+Groups are made on the main stream, which has the same order on all ranks. A thread that needs one
+before it is there waits for the instruction, which was issued before; or for the end of the worker.
+How ranks meet for that is in `rendezvous`; what they agree on first, and why, in
+`TorchGroups._join`.
 """
 
 from __future__ import annotations
@@ -202,7 +203,7 @@ class TorchGroups:
         return self._meshes[key]
 
     def close(self) -> None:
-        """End the groups; whoever waits for one is told."""
+        """End the groups, and the waits for them with an error."""
         with self._changed:
             self._closed = True
             groups, self._groups = self._groups, {}

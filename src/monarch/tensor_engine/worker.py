@@ -14,8 +14,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from .._core.plane import current_hub
 from ..actor import Actor, Port, SupervisionError, context, endpoint
 from . import devices, engine_transfer, loans, torch_groups
@@ -66,7 +64,7 @@ class Worker(Actor):
 
     @endpoint
     def run(self, batches: list[tuple[int, list[Instruction]]]) -> None:
-        """One way: nobody waits for it."""
+        """Run the instructions of a message, which is one-way."""
         if self._lost:
             self._note_lost(batches)
             return
@@ -113,7 +111,7 @@ class Worker(Actor):
         )
 
     def value(self, ref: int) -> Any:
-        """The value with an id, of whatever stream."""
+        """Return the value with an id, of any stream."""
         return next(
             runner.slots[ref] for runner in list(self._runners.values()) if ref in runner.slots
         )
@@ -189,13 +187,7 @@ def _answer(port: Port[Any], runner: Runner, method: str, args: tuple[Any, ...])
 
 
 def _set_environment(rank: int, ranks: int, local_rank: int, local_ranks: int) -> None:
-    """Set the variables that libraries of torch expect.
-
-    This rank also gets its share of the host's cores as threads of one operation.
-
-    Else each rank takes all of them, and where operations are small, threads that wait for their
-    turn cost tenfold.
-    """
+    """Set the variables that libraries of torch expect."""
     os.environ.update(
         RANK=str(rank),
         WORLD_SIZE=str(ranks),
@@ -205,6 +197,4 @@ def _set_environment(rank: int, ranks: int, local_rank: int, local_ranks: int) -
     # large tensors in large pages: fresh memory costs more than what is computed into it, page by
     # page of 4 KiB
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local_ranks))
     devices.place(local_rank, local_ranks)

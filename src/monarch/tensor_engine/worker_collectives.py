@@ -91,7 +91,7 @@ def per_rank(worker: StreamState, site: int, output: int, table: dict[int, int])
 
 
 def drop(worker: StreamState, site: int, value: int) -> None:
-    """Give back the memory of a value, and of all that shares it; nobody will use them any more."""
+    """Give back the memory of a value, and of all that shares it, after their last use."""
     tensor = worker.slots[value]
     if isinstance(tensor, torch.Tensor):
         worker.forget_storage(tensor)
@@ -257,7 +257,7 @@ def send(
     meeting, routes = worker.communication.known.routes[number]
     given, receivers = worker.slots[source], routes[worker.rank]
     try:
-        # first: whatever becomes of the others, this rank waits for it
+        # first: this rank waits for it, even if the others fail
         if worker.rank in receivers:
             worker.shared.rendezvous.give(
                 ticket, given.clone() if isinstance(given, torch.Tensor) else given

@@ -113,7 +113,7 @@ class Network:
             if not host.alive:
                 self._clock.after(
                     self._delay(),
-                    lambda: caller.stream_closed(near, "nobody listens there", refused=True),
+                    lambda: caller.stream_closed(near, "nothing listens there", refused=True),
                 )
                 return
             self._clock.after(self._least, lambda: caller.stream_answered(near))

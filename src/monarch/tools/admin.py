@@ -74,8 +74,8 @@ def open_for(
         role: Of who comes in.
         show: Is given the `access`.
         addr: See `Door`, as for the rest.
-        names: Likewise.
-        root_path: Likewise.
+        names: See `Door`.
+        root_path: See `Door`.
     """
     pid, access = find_access(connection, role)
     if access is not None:

@@ -85,7 +85,7 @@ def job_of(server_handle: str) -> JobTrait:
 def info(server_handle: str) -> ServerSpec | None:
     """The description of a server; None if there is none, or it has ended.
 
-    Its state is FAILED if hosts are lost that nobody replaces.
+    Its state is FAILED if hosts are lost that are not replaced.
     """
     path = _path(server_handle)
     if not path.exists():

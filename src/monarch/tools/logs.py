@@ -154,7 +154,7 @@ def _follow(read: Callable[[], Iterator[LogLine]], found: JobLogs) -> Iterator[I
 
 
 def _merge(batches: Iterable[Iterator[LogLine]]) -> Iterator[Iterator[LogEntry]]:
-    """The same lines, where many ranks say the same, once."""
+    """Merge equal lines of many ranks into one."""
     meshes: dict[str, Aggregator] = {}
 
     def taken(batch: Iterator[LogLine]) -> Iterator[LogEntry]:

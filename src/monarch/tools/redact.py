@@ -15,7 +15,7 @@ SECRET_NAME = re.compile(
     r"secret|token|passw|passphrase|api_?key|private|credential|auth|cookie|session|signature|(?:^|_)keys?(?:_|$)|dsn$",
     re.IGNORECASE,
 )
-"""Names of variables whose values are nobody's business."""
+"""Names of variables with secret values."""
 
 _SHORTEST = 6  # characters of a known secret: a shorter one is a word, and no secret
 _MOST = 64 * 1024  # bytes that are read of a file with a secret
@@ -41,7 +41,7 @@ _PATTERNS = [
     re.compile(
         rf"{_START}(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|sk_|xox[a-z]-|AKIA|ASIA|AIza|pypi-|npm_)[\w-]{{8,}}"
     ),
-    # what nobody types: letters of both cases and digits, such as what `monarch secret` makes
+    # not typed by hand: letters of both cases and digits, such as `monarch secret` makes
     re.compile(rf"{_START}(?=[\w+-]*[a-z])(?=[\w+-]*[A-Z])(?=[\w+-]*\d)[\w+-]{{32,}}={{0,2}}"),
     re.compile(rf"{_START}[0-9a-f]{{48,}}(?![\w-])", re.IGNORECASE),
 ]

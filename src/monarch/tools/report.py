@@ -1,6 +1,6 @@
 """``monarch report``.
 
-What somebody who looks for a bug asks for first, in one file, without secrets.
+The facts that the search for a bug begins with, in one file, without secrets.
 """
 
 from __future__ import annotations

@@ -263,7 +263,7 @@ class Dashboard(App[None]):
             return
         source = message.feed.source
         source.trouble, before = message.trouble, source.heard
-        # that nobody listens there any more is no news then
+        # that nothing listens there any more is no news then
         source.ended = message.ended or (source.ended and bool(message.trouble))
         if not source.trouble and (message.update is not None or source.heard):
             source.heard = time.monotonic()  # first: lines say whether anything was heard yet
@@ -394,7 +394,7 @@ class Dashboard(App[None]):
 def run(
     access: Access, refresh: float = REFRESH, theme: str | None = None, lang: str = "en"
 ) -> None:
-    """Show the dashboard until somebody quits.
+    """Show the dashboard until the user quits.
 
     Args:
         access: To the server.

@@ -64,7 +64,7 @@ class Feed:
                     self._tell(self, update, "", False)
                 rest = max(rest, min(_EASE * (time.monotonic() - begun), _LONGEST))
             except Exception as error:
-                # whatever an answer has done to it: it is told, and looked again
+                # of any kind, as answers are foreign: it is shown, and the look repeated
                 if not self._over:
                     ended = isinstance(error, AdminError) and error.code == "end"
                     self._tell(self, None, told(error).partition("\n")[0], ended)

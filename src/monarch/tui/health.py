@@ -86,7 +86,7 @@ def _ask(group: str, name: str, ask: Callable[[str], T]) -> tuple[dict[str, Any]
     begun = time.monotonic()
     try:
         answer = ask(name)
-    except Exception as error:  # whatever an answer has done to it
+    except Exception as error:  # of any kind, as answers are foreign
         said = f"{error.code}: {error}" if isinstance(error, AdminError) else told(error)
         return _row(group, name, "fail", time.monotonic() - begun, said), None
     seconds = time.monotonic() - begun

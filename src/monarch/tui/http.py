@@ -18,7 +18,7 @@ from ..errors import MonarchError
 PATIENCE = 60.0
 """Seconds without a byte after which an answer is given up; routes answer within this."""
 SILENCE = 40.0
-"""Likewise for events: the server says something every 5 s."""
+"""Seconds without an event after which a stream is broken: the server sends one every 5 s."""
 
 FAILURES = (MonarchError, OSError, http.client.HTTPException, ValueError)
 """What a question may raise: refused, no connection, cut off, no JSON."""
@@ -76,12 +76,12 @@ class Line:
             return _json(answer)
 
     def text(self, path: str) -> str:
-        """Likewise, of an answer that is a text."""
+        """GET a text and return it."""
         with self._asked("GET", path, None, PATIENCE) as answer:
             return _content(answer, "text/plain").decode(errors="replace")
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Likewise."""
+        """POST JSON and return the decoded response."""
         with self._asked("POST", path, json.dumps(body).encode(), PATIENCE) as answer:
             return _json(answer)
 
@@ -163,7 +163,7 @@ def open_access(
     Raises:
         ValueError: The address is none; or the token would go to another machine without TLS.
         AdminError: The link was used.
-        OSError: Nobody listens there.
+        OSError: Nothing listens there.
     """
     url = (
         address
@@ -248,7 +248,7 @@ def told(error: Exception) -> str:
 
 
 def unreadable(error: Exception) -> str:
-    """Likewise, of an answer that is of another version, or of no admin interface at all."""
+    """Say in words that an answer is of another version, or of no admin interface at all."""
     return f"an answer that this version can't read: {error!r}"
 
 

@@ -16,7 +16,7 @@ class Look(NamedTuple):
 
     Attributes:
         letter: In the rank map.
-        style: Likewise.
+        style: Of that letter.
         weight: What is to be seen first: of the ranks that share a cell the one with the highest
             weight is shown.
     """
@@ -93,7 +93,7 @@ class Picture:
         return found
 
     def ranks(self) -> Iterator[Rank]:
-        """All of them."""
+        """Yield every rank of every mesh."""
         for uid, mesh in self.meshes.items():
             for number in range(mesh["size"]):
                 yield Rank(uid, number)

@@ -1,4 +1,4 @@
-"""Screen 4: who waits for whom, from those that nobody holds up to those that wait for them."""
+"""Screen 4: who waits for whom, from those that none holds up to those that wait for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Waits(Judged):
     TITLE = "Waits"
     HINTS = "Tab fold  c fold all  Enter stack"
     HELP = (
-        "Circles first; then those that others wait for and that wait for nobody, with all who wait"
+        "Circles first; then those that others wait for and that wait for none, with all who wait"
         " for them below, directly or by way\nof others. Then mailboxes that are full, and meshes"
         " with ranks that are slower than the others. Enter shows a stack."
     )
@@ -43,7 +43,7 @@ class Waits(Judged):
         for title in ("full", "frozen", "swapping"):
             yield from ((None, [(f"{title}: {text}", "yellow")], ()) for text in verdict[title])
         if not verdict["waits"]:
-            yield None, [(said("nobody waits for anybody"), "dim")], ()
+            yield None, [(said("no actor waits for another"), "dim")], ()
 
     def choose(self) -> None:
         """Show the stack of the marked group."""

@@ -70,7 +70,7 @@ def chain(group: Sequence[int], edges: Mapping[int, Sequence[int]]) -> list[int]
 
 
 def those_who_wait(ends: Sequence[int], edges: Mapping[int, Sequence[int]]) -> set[int]:
-    """All from whom a way leads to one of these ends, without the ends."""
+    """Return the nodes from which a way leads to one of these ends, without the ends."""
     backwards: dict[int, list[int]] = {}
     for node, targets in edges.items():
         for target in targets:
@@ -79,7 +79,7 @@ def those_who_wait(ends: Sequence[int], edges: Mapping[int, Sequence[int]]) -> s
 
 
 def those_waited_for(starts: Sequence[int], edges: Mapping[int, Sequence[int]]) -> set[int]:
-    """All to whom a way leads from one of these."""
+    """Return the nodes to which a way leads from one of these."""
     found: set[int] = set()
     queue = list(starts)
     for node in queue:

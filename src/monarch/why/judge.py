@@ -1,19 +1,19 @@
 """The verdict, from two looks at a program. Pure.
 
-*Who is to blame* is who holds up others and is held up by nobody: the ends of the ways along "waits
+*To blame* are those that hold up others and are held up by none: the ends of the ways along "waits
 for". An answer is owed by known actors, so these waits are exact. A collective ends when all ranks
-are in it, so those in it wait for the ranks of their mesh that are elsewhere. If nobody is, they
+are in it, so those in it wait for the ranks of their mesh that are elsewhere. If none is, they
 wait for each other, and it is the collective itself that stands, or runs. A circle has no end: all
 of it is to blame.
 
-*Stuck* is a program in which somebody waits, by whatever ways, for what stands still: a process
+*Stuck* is a program in which a wait leads, over any number of others, to a standstill: a process
 that is stopped, C code that holds the GIL, a rank that has not run at all, a collective of which no
 thread has run, a silent host, a circle. *Slow* is one in which ranks wait for one of their own mesh
 that runs, or are in a collective that runs: it gets on, or hangs and spins, which looks the same;
-or in which somebody waits for a service without any replica, which may get one; or in which the
+or in which a rank waits for a service without any replica, which may get one; or in which the
 steps of a rank take longer than those of the others (`steps`). *Degraded* is one that goes on
 without ranks that have failed. All else is *fine*, an idle program as well; if all that goes on
-stands still, it is stuck, though nobody waits.
+stands still, it is stuck, even without a wait.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _STILL = {FROZEN, MUTE, HOLDS, STANDS, DEBUGGED, ABSENT, SILENT, WAITS, COLLECTI
 # Of the time, of the processes in a collective; those in which it hangs look for data for a quarter
 # of that.
 _TRANSFERS = 0.01
-_TROUBLE = {FROZEN, MUTE, SILENT}  # also where nobody waits for it
+_TROUBLE = {FROZEN, MUTE, SILENT}  # also without a wait for it
 
 
 def judge(first: Stacks, second: Stacks, seconds: float, late: Sequence[Straggler] = ()) -> Verdict:
@@ -197,7 +197,7 @@ class _Case:
                 self._nodes[each].reason = "; ".join(
                     filter(None, (self._nodes[each].reason, reason))
                 )
-            for address in mailbox.held:
+            for address in mailbox.paused:
                 for sender in self._by_proc.get(address, ()):
                     if self._nodes[sender].state in (STANDS, WAITS) and sender not in self._edges:
                         self._nodes[sender].state = WAITS

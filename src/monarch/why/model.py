@@ -36,7 +36,7 @@ STATES = {
     ),
     HOLDS: "C code holds the GIL, so that no other thread of its process runs Python.",
     FROZEN: "The process is stopped, or in a system call that nothing interrupts.",
-    MUTE: "The process does not answer, and nobody knows why.",
+    MUTE: "The process does not answer, for an unknown reason.",
     DEBUGGED: "It is stopped in the debugger.",
     ABSENT: "It is idle, while others of its mesh are in a collective.",
     SILENT: "The agent of its host does not answer.",
@@ -63,7 +63,7 @@ class Standing(NamedTuple):
             ``waits for trainer.step()``.
         seconds: For how long: they wait, or others wait for those who are to blame; None if that is
             not known.
-        blamed: Whether they hold up others, and nobody holds up them.
+        blamed: Whether they hold up others, and none holds up them.
         lines: The stack, the innermost frame first.
     """
 

@@ -290,5 +290,5 @@ def full_mailboxes(procs: Sequence[ProcStacks]) -> Iterator[tuple[ProcStacks, Ma
     """The mailboxes that take no more."""
     for proc in procs:
         for mailbox in proc.mailboxes:
-            if mailbox.held:
+            if mailbox.paused:
                 yield proc, mailbox

@@ -29,7 +29,7 @@ from ..stacks.model import ProcStacks
 from .pace import Pace
 
 _FEWEST = 12  # steps
-_RANKS = 3  # of two nobody can say which is the odd one
+_RANKS = 3  # of two, neither is known to be the odd one
 _SLOWER = 1.2
 _SHORTEST = 0.01  # seconds: what is below has more to do with the machine
 _CHANCE = 0.01

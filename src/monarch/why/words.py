@@ -32,8 +32,8 @@ class Trouble:
         self.failures = tuple(f"{rank(proc)} {_end(proc)}" for proc in ended)
         self.lost = [proc for proc in ended if (mesh_of(proc), proc.rank) not in alive]
         self.full = tuple(
-            f"{box.actor}[{proc.rank}]: {box.queued:,} messages wait, {_processes(len(box.held))}"
-            " held back"
+            f"{box.actor}[{proc.rank}]: {box.queued:,} messages wait, {_processes(len(box.paused))}"
+            " paused"
             for proc, box in full_mailboxes(second.procs)
         )
         states = [

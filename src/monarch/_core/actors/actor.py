@@ -26,7 +26,7 @@ class Actor(MeshTrait):
     Hooks a class may define: ``__cleanup__(self, exc)``, called when the actor ends, with None or
     an exception that describes the failure; ``__supervise__(self, failure)``, called when something
     it owns has failed, true if that is handled; ``_handle_undeliverable_message(self, message)``,
-    called when a one-way message of its found nobody. They run on the actor's thread, between
+    called when a one-way message of it found no receiver. They run on the actor's thread, between
     messages.
     """
 

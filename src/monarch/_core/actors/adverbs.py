@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .ports import Port
     from .target import Target
 
-# where a call is made: a tenth of a microsecond, for the warning that nobody has read its error
+# where a call is made: a tenth of a microsecond, for the warning that its error was not read
 _getframe = sys._getframe
 
 P = ParamSpec("P")

@@ -24,7 +24,7 @@ class AnsweringCell(BaseCell):
     """An actor that is called: results, errors, and ports through which endpoints answer."""
 
     def _response_port(self, origin: Origin, frame: Frame) -> Port[Any]:
-        if not frame.request:  # nobody waits for the answer
+        if not frame.request:  # no caller waits for the answer
             return ResponsePort(origin.peer, frame, _nothing)
         key = origin.peer, frame.request, frame.rank
         self.hub.open_responses[key] = (self.uid, origin, frame._replace(payload=b"", buffers=()))

@@ -52,8 +52,8 @@ class Answers(Generic[R]):
             raise StopAsyncIteration
         if not self._futures[0].done():
             await wait_in_loop(self._futures[0])
-        if futures.unshown is not None:  # as where the future itself is awaited
-            await futures.unshown.wait_in_loop()
+        if futures.pending_output is not None:  # as where the future itself is awaited
+            await futures.pending_output.wait_in_loop()
         return self._futures.popleft()
 
     def __length_hint__(self) -> int:

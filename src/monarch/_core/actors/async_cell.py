@@ -243,10 +243,10 @@ class AsyncCell(ActorCell):
                 handled = 0
             try:
                 item = inbox.popleft()
-            except IndexError:  # drained by whoever ends this actor
+            except IndexError:  # the thread that ends this actor drained it
                 continue
             self._last_origin = item[0]
-            if pressure.held or len(item[1].payload) > SMALL or item[1].buffers:
+            if pressure.paused or len(item[1].payload) > SMALL or item[1].buffers:
                 pressure.went(item[1])
             name, _ = decode_meta(item[1].meta)
             attribute: Any = getattr(type(self.actor), name, None)
@@ -392,7 +392,7 @@ class AsyncCell(ActorCell):
         Their endpoint may have another bound now, or none.
         """
         for slots in self._slots.values():
-            with suppress(IndexError):  # whoever ends this actor may drain, too
+            with suppress(IndexError):  # the thread that ends this actor may drain, too
                 while True:
                     item = slots.waiting.pop()
                     self._inbox.appendleft(item)

@@ -58,7 +58,7 @@ class Owned(OwnedMesh):
     handle: weakref.ref[Any] | None = None
     """The mesh that the program holds."""
     stopping: Future[None] | None = None
-    """Done when it has been stopped, once somebody stops it."""
+    """Done when it has been stopped; None before its stop was asked for."""
 
     def __init__(self, cell: BaseCell, *of_mesh: Any) -> None:
         super().__init__(*of_mesh)
@@ -82,7 +82,7 @@ class Owned(OwnedMesh):
         raise NotImplementedError
 
     def abandon(self, ranks: Sequence[int]) -> None:
-        """Ranks that have failed will not start again: tell whoever waits for that."""
+        """Tell those who wait for ranks that have failed that these will not start again."""
         raise NotImplementedError
 
 
@@ -244,7 +244,7 @@ class BaseCell:
         raise NotImplementedError
 
     def note_unsettled(self, uid: int, procs: Sequence[ProcAddress]) -> None:
-        """These actors were sent something that nobody waits for."""
+        """Note that these actors were sent a message without waiting for its answer."""
 
     def note_stopped(self, uid: int) -> None:
         """A mesh that this actor owns is being stopped."""
@@ -277,7 +277,7 @@ class Restarter:
     What ends its waits: ranks end within `cleanup_timeout` and `process_exit_timeout`, and start,
     or fail to, within `host_spawn_ready_timeout`; the bootstrap function, like any code of the
     program, takes the time it takes. When the owner ends, its meshes are stopped, and with them
-    whatever this waits for.
+    every operation that this waits for.
     """
 
     def __init__(self, cell: BaseCell, group: RestartGroup) -> None:

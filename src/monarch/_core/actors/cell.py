@@ -11,7 +11,7 @@ Life of a cell::
 Ending, in this order: queued calls are answered with the reason, and the owner hears of a failure,
 at once; the message in progress ends; owned meshes are stopped, youngest first; ``__cleanup__``
 runs; those who asked for the stop are told. `cleanup_timeout` after a stop was asked for, the cell
-counts as ended whatever its thread still does.
+counts as ended, even if its thread still runs.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ActorCell(AnsweringCell):
         spec: What was spawned.
         rank: Which rank of it this is.
         init: Pickle and buffers of the class and its constructor's arguments.
-        on_failed: Told of a failure in place of the owner, for actors that nobody owns.
+        on_failed: Told of a failure in place of the owner, for actors without an owner.
 
     Attributes:
         begun: How many calls it has begun to handle, by endpoint; `raised`: how many of these have
@@ -169,7 +169,7 @@ class ActorCell(AnsweringCell):
         raise NotImplementedError
 
     def _close_inbox(self, failure: Failure) -> None:
-        """First step of the end, at once, whatever the thread does: nobody queues here any more."""
+        """Close the inbox at once, even while the thread is busy: the first step of the end."""
         self.hub.actors.unregister(self.uid, failure)
         self._refuse_queued(failure)
         if not failure.is_stop and failure.cause != HOST:  # of which the agent tells
@@ -191,7 +191,7 @@ class ActorCell(AnsweringCell):
     def _refuse_active(self) -> Failure:
         """Second step: answer the calls in progress that will not be."""
         failure = self._ending
-        if failure is None:  # its thread ended in a way that nobody planned
+        if failure is None:  # its thread ended without being asked to
             failure = self.own_failure(EXCEPTION, "its thread ended unexpectedly")
             self.end(failure)
         active, self._active = self._active, {}
@@ -363,7 +363,7 @@ class ActorCell(AnsweringCell):
         self.end(self.own_failure(UNHANDLED, reason, failure))
 
     def undeliverable(self, address: ActorAddress, failure: Failure) -> None:
-        """A one-way message of this actor found nobody. Only actors that ask for it are told."""
+        """Tell the actor, if it has the hook, that its one-way message found no receiver."""
         hook = getattr(self.actor, "_handle_undeliverable_message", None)
         if hook is not None:
             told = str(self.record), str(address), failure.explain()
@@ -413,7 +413,7 @@ class ActorCell(AnsweringCell):
         raise NotImplementedError
 
     def limited(self) -> Collection[object] | None:
-        """The tasks that a timer may cancel, whatever they wait for; None if all are."""
+        """Return the tasks that a timer may cancel, even while they wait; None for all."""
         return ()
 
 

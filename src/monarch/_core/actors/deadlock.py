@@ -9,7 +9,7 @@ timer.
 What is no wait: one with a timeout, or in reach of one (`asyncio.timeout`); of a thread or task
 that the program started itself, as the actor goes on without it; for a value on a port, which
 anyone may send; for the next answer of a `stream`, which any rank may give; of the root client,
-which nobody calls.
+which no actor calls.
 
 A wait for room in a full mailbox (`pressure`) is a wait for the actor whose mailbox that is. A
 circle with one in it needs no error: the one who sends is let go, and the mailbox takes more than
@@ -160,7 +160,7 @@ def _keeper(cell: ActorCell, call: CallId) -> BlockedWait | None:
         )
     waits = cell.waits.copy()
     if _is_for_room(call):
-        queued = [call] if call.process in cell.pressure.held else []
+        queued = [call] if call.process in cell.pressure.paused else []
     else:
         queued = [CallId(origin.peer, frame.request) for origin, frame in cell.queued()]
     handled = {activity: _owed(origin, frame) for activity, (origin, frame) in cell.active.items()}
@@ -177,7 +177,7 @@ def _keeper(cell: ActorCell, call: CallId) -> BlockedWait | None:
 def _owed(origin: Origin, frame: Frame) -> CallId | None:
     """A call that only its handler can answer.
 
-    One with a response port may be answered by whoever has that by now.
+    One with a response port may be answered by any actor that was given the port.
     """
     return None if frame.flags & EXPLICIT else CallId(origin.peer, frame.request)
 

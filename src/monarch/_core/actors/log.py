@@ -12,7 +12,7 @@ import threading
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any
 
-from ..hub.prints import NOBODY, Note
+from ..hub.prints import NO_AUTHOR, Note
 from ..hub.spawn_requests import LogSettings
 from .context import current, running
 
@@ -72,7 +72,7 @@ def take_over(client: LogSettings | None) -> None:
 
 
 def set_level(level: int) -> None:
-    """Log from this level on, wherever nobody has set one for a logger or a handler of his own."""
+    """Log from this level on, except for loggers and handlers that have a level of their own."""
     import logging
 
     logging.root.setLevel(level)
@@ -116,15 +116,15 @@ def install() -> None:
             finally:
                 _handling.record = before
 
-        # whatever a handler of anybody's prints is of the record: no handler of ours has to write
-        # it a second time
+        # all that a handler prints meanwhile belongs to the record, so that no handler of ours has
+        # to write it a second time
         logging.Handler.handle = handle_known  # type: ignore[method-assign, assignment]
 
 
 def who_prints() -> Note:
     """Return the author of what this thread prints: an actor, or a record that a handler writes."""
     here, record = running(), getattr(_handling, "record", None)
-    note = _author(here._cell.instance.name, here._endpoint) if here is not None else NOBODY
+    note = _author(here._cell.instance.name, here._endpoint) if here is not None else NO_AUTHOR
     if record is None:
         return note
     location = f"{record.filename}:{record.lineno}"

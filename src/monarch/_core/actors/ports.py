@@ -238,7 +238,7 @@ class PortReceiver(Generic[T]):
         return self
 
     def ranked(self) -> PortReceiver[tuple[int, T]]:
-        """The same port, with ``(rank, value)`` pairs, for answers to `send`."""
+        """Return this port as one of ``(rank, value)`` pairs, for answers to `send`."""
         return PortReceiver(self._queue, ranked=True)
 
     def __repr__(self) -> str:
@@ -391,7 +391,7 @@ class _Queue:
                 Promise.of(future).reject(PortClosed(self._closed))
 
     def tie(self, call: Future[Any]) -> None:
-        """Let whoever waits here hear of the failure of a call."""
+        """Let those who wait at this port hear of the failure of a call."""
         here = weakref.ref(self)
 
         def ended() -> None:
@@ -443,7 +443,7 @@ class _Sink:
 def _forget(hub: MessageHub, port: int, pressure: Pressure) -> None:
     """A receiver is gone. On any thread, inside of any lock, as garbage is collected anywhere."""
     hub.ports.pop(port, None)
-    if pressure.held:
+    if pressure.paused:
         hub.poller.call_soon(pressure.release)
 
 

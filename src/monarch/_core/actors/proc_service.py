@@ -211,7 +211,7 @@ class ProcService(ControlService):
 
     def _peer_lost(self, address: ProcAddress, failure: Failure) -> None:
         actors = [actor for actor in list(self.hub.actors.values()) if isinstance(actor, BaseCell)]
-        # with a host goes all that runs on it, also what nobody here has talked to
+        # with a host goes all that runs on it, also procs that were never called from here
         if address.proc == AGENT:
             owned = {proc for actor in actors for proc in actor.ownership.processes()}
             self.hub.forget_peers([proc for proc in owned if proc.agent == address], failure)

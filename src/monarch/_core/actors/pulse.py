@@ -176,7 +176,7 @@ def handled_by(cell: ActorCell) -> int:
 
 
 def status_of(cell: ActorCell) -> str:
-    """One of `life`, or ``Processing``."""
+    """Return the status of an actor: a name of `life`, or ``Processing``."""
     if cell.ending is not None:
         return life.STOPPING
     if cell.thread is None:

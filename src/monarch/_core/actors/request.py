@@ -259,7 +259,7 @@ class Gather(_PerRank, _MeshCall):
         if self._replies[rank] is None:
             self._replies[rank] = reply
             if isinstance(reply, Failure) or reply.flags != VALUE:
-                # before it is counted: whoever counts last must know
+                # before it is counted: the thread that counts last must know
                 call = self._note_failure(rank, reply)
                 if not self._wait_for_all:
                     end = functools.partial(self._end_as_failed, call, reply)

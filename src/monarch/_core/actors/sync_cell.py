@@ -152,7 +152,7 @@ class SyncCell(ActorCell):
                     self.hub.refuse(*item, self._ending)
                 return
             if item is not None:
-                if pressure.held or len(item[1].payload) > SMALL or item[1].buffers:
+                if pressure.paused or len(item[1].payload) > SMALL or item[1].buffers:
                     pressure.went(item[1])
                 sampler = self.sampler  # an actor that marks steps gets one meanwhile
                 if sampler is None:

@@ -27,7 +27,7 @@ def dump_exception(error: BaseException) -> bytes:
         pickled = pickling.dumps_inline(error)
     except Exception as problem:
         why = f"it could not be pickled: {text_of(problem)}"
-    if not isinstance(error, ActorError):  # those are read back whatever they hold
+    if not isinstance(error, ActorError):  # those can be read back with any content
         with suppress(Exception):
             parts = _dump_parts(error, whole=not why)
     return pickling.dumps_inline((pickled, parts, type_name, text, why))
@@ -80,7 +80,7 @@ def _from_parts(parts: bytes) -> BaseException:
         exception = kind.__new__(kind, *args)
     except Exception:  # a `__new__` of its own, which takes something else
         exception = BaseException.__new__(kind)
-    object.__setattr__(exception, "args", args)  # whatever the class says about being changed
+    object.__setattr__(exception, "args", args)  # the class may forbid changes
     vars(exception).update(attributes)
     if not isinstance(exception, BaseException):
         raise TypeError(f"it was made as {exception!r}")
@@ -88,7 +88,7 @@ def _from_parts(parts: bytes) -> BaseException:
 
 
 def text_of(error: BaseException) -> str:
-    """``str(error)``, whatever that does."""
+    """``str(error)``, or words for it if that raises."""
     try:
         return str(error)
     except Exception as problem:

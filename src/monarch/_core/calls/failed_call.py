@@ -1,4 +1,4 @@
-"""The ranks of one call that have failed: what each has raised, and a warning if nobody ever asks.
+"""The ranks of one call that have failed: what each raised, and a warning if it is never read.
 
 Made with the first failure of a call, so that calls which succeed pay nothing.
 """
@@ -22,7 +22,7 @@ from ...errors import ActorError, SupervisionError, UnreadErrorWarning, name_som
 from ..shape import Extent, Point
 from ..supervision.failure import Failure
 from ..wire.frame import CANCELLED, DEAD, ERROR, Frame
-from . import told
+from . import delivered_failures
 from .callbacks import callback_thread
 from .cancelled import is_cancelled
 from .remote_error import said_by, supervision_error, to_exception
@@ -76,18 +76,18 @@ class FailedCall:
         self.noticed = False
 
     def add(self, rank: int, reply: Reply) -> None:
-        # whoever has seen the failure ends the others, which are none
+        # the caller that saw the failure stopped the other ranks: those did not fail
         if self._raised and _is_stop(reply):
             return
         self._replies[rank] = reply
         if self.noticed:
-            told.note(reply)
+            delivered_failures.note(reply)
 
     def notice(self) -> None:
         """The program sees one of them, and so all."""
         self.noticed = True
         for reply in list(self._replies.values()):
-            told.note(reply)
+            delivered_failures.note(reply)
 
     def points(self) -> list[Point]:
         """The ranks that are known to have failed by now, in order."""
@@ -162,17 +162,17 @@ class FailedCall:
         points = [point for point in self.points() if point.rank in raised]
         where = f" on {name_some(points)}" if points else ""
         said = said_by(next(iter(raised.values())))
-        return f"{self.endpoint} failed{where}, and nobody has read the future that says so. {said}"
+        return f"{self.endpoint} failed{where}, and the future that says so was not read. {said}"
 
 
 def _is_stop(reply: Reply) -> bool:
     """Return whether the reply says that the rank was stopped on purpose."""
-    lost = told.loss(reply)
+    lost = delivered_failures.loss(reply)
     return lost is not None and lost.is_stop
 
 
 def _is_death(reply: Reply) -> bool:
-    lost = told.loss(reply)
+    lost = delivered_failures.loss(reply)
     return lost is not None and not lost.is_stop
 
 
@@ -228,7 +228,7 @@ class ErrorsByRank(ByRank[BaseException]):
 
 
 _unread: set[FailedCall] = set()
-"""What nobody has read yet. A call is in here once, however many of its futures have failed."""
+"""Failed calls that were not read yet, each once, however many of its futures have failed."""
 _PATIENCE = 5.0  # seconds for the end of what shows a warning, which may be the program's own
 _telling = RLock()  # again by the same thread where what shows a warning has one of its own
 

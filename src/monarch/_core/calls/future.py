@@ -1,8 +1,8 @@
 """Futures: one result, any number of readers, in threads and event loops.
 
-The thread that receives an answer stores it and wakes whoever waits; decoding it (unpickling runs
-user code) is left to the first reader. What ends a wait: the answer, the failure of whoever owed
-it, the reader's own timeout, or Ctrl-C.
+The thread that receives an answer stores it and wakes the waiting threads; decoding it (unpickling
+runs user code) is left to the first reader. What ends a wait: the answer, the failure of the actor
+or process that owed it, the reader's own timeout, or Ctrl-C.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ R = TypeVar("R")
 if TYPE_CHECKING:
     import asyncio
 
-    from .waitable import Outside
+    from .waitable import FuturesAdapter
 
     class _Coroutine(Coroutine[Any, Any, R], Generic[R]):
         pass
 else:
     _Coroutine = Generic  # `send`, `throw` and `close` are what makes it one, also for asyncio
 
-unshown: Prelude | None = None
+pending_output: Prelude | None = None
 """Set by the client while ranks have printed something that may not be shown yet, and have answered
 since.
 """
@@ -48,7 +48,7 @@ class Future(FutureState, UsedAsResult, _Coroutine[R]):
     """The result of an operation that goes on elsewhere. Monarch makes them; programs read them.
 
     Read it with `get` from ordinary code, with ``await`` from async code, as often and from as many
-    threads and loops as you like. The operation was started by whoever made the future and does not
+    threads and loops as you like. The operation was started together with the future and does not
     depend on anyone reading it.
 
     What asyncio does with a coroutine it does with a future: ``asyncio.run(future)``,
@@ -59,8 +59,8 @@ class Future(FutureState, UsedAsResult, _Coroutine[R]):
     ``future.get()``.
     """
 
-    __slots__ = ("_outside",)
-    _outside: Outside  # only where it is waited for from outside
+    __slots__ = ("_adapter",)
+    _adapter: FuturesAdapter  # only where it is waited for from outside
 
     def __init__(self) -> None:
         raise TypeError(
@@ -85,8 +85,8 @@ class Future(FutureState, UsedAsResult, _Coroutine[R]):
             _check_timeout(timeout)
         if not self._done:
             timeout = wait(self, timeout)
-        if unshown is not None:
-            unshown.wait(timeout)
+        if pending_output is not None:
+            pending_output.wait(timeout)
         if self._decode is not None:  # as `_failure`, without a call
             self._decode_once(timeout)
         error = self._error
@@ -94,7 +94,7 @@ class Future(FutureState, UsedAsResult, _Coroutine[R]):
             # here, so that a traceback shows one line of ours; each raise would add to the
             # traceback of the one before
             raise error.with_traceback(None)
-        # set by whoever made this future for an R
+        # set by the operation, which made this future for an R
         return self._value  # type: ignore[no-any-return]
 
     result = get
@@ -112,8 +112,8 @@ class Future(FutureState, UsedAsResult, _Coroutine[R]):
             _check_timeout(timeout)
         if not self._done:
             timeout = wait(self, timeout)
-        if unshown is not None:
-            unshown.wait(timeout)
+        if pending_output is not None:
+            pending_output.wait(timeout)
         return self._failure(timeout)
 
     def done(self) -> bool:
@@ -175,8 +175,8 @@ class Future(FutureState, UsedAsResult, _Coroutine[R]):
     def __await__(self) -> Generator[Any, None, R]:
         if not self._done:
             yield from steps_in_loop(self)
-        if unshown is not None:
-            yield from unshown.wait_in_loop().__await__()
+        if pending_output is not None:
+            yield from pending_output.wait_in_loop().__await__()
         error = self._failure()
         if error is not None:
             raise error.with_traceback(None)
@@ -233,18 +233,18 @@ class Future(FutureState, UsedAsResult, _Coroutine[R]):
         )
 
     @property
-    def _condition(self) -> Outside:
+    def _condition(self) -> FuturesAdapter:
         """The lock that `concurrent.futures.wait` and `as_completed` take."""
         try:
-            return self._outside
+            return self._adapter
         except AttributeError:
             # here: few programs wait in that way, and every one would pay for it
-            from .waitable import Outside
+            from .waitable import FuturesAdapter
 
             with pending.changing:
-                if not hasattr(self, "_outside"):
-                    self._outside = Outside(self)
-                return self._outside
+                if not hasattr(self, "_adapter"):
+                    self._adapter = FuturesAdapter(self)
+                return self._adapter
 
     _waiters = _condition
 
@@ -331,7 +331,7 @@ class _UserCallback:
                 functools.partial(self._context.run, self.callback, self._future)
             )
             return
-        with suppress(RuntimeError):  # that loop was closed: nobody is there to be called
+        with suppress(RuntimeError):  # that loop was closed: its callbacks are gone
             self._loop.call_soon_threadsafe(self.callback, self._future, context=self._context)
 
 

@@ -215,9 +215,9 @@ def has_failed(future: FutureState) -> bool:
 
 
 def notice(future: FutureState) -> None:
-    """Note that somebody knows of the error in a future, if there is one.
+    """Note that the error in a future, if there is one, is known to the program.
 
-    There is no warning then that nobody has read it.
+    There is no warning then that it was not read.
     """
     if isinstance(future._decode, Unread):
         future._decode.noticed()

@@ -1,6 +1,6 @@
 """Objects from elsewhere are rebuilt by code of their classes.
 
-Whatever that raises must not end the process that reads them.
+An exception of their code must not end the process that reads them.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from ...errors import ActorError, InternalError, SupervisionError
 from ..supervision.failure import Failure, MeshFailure
 from ..wire import pickling
 from ..wire.frame import CANCELLED, ERROR, EXCEPTION, Frame
-from . import told
+from . import delivered_failures
 from .cancelled import cancelled_error
 from .exception_pickle import dump_exception, load_exception
 from .rebuild import rebuild
@@ -63,7 +63,7 @@ def said_by(reply: Frame) -> str:
 
 def to_exception(reply: Frame | Failure, endpoint: str, rank: Any = None) -> BaseException:
     """Make the exception that a reply without a value raises at the caller."""
-    lost = told.loss(reply)
+    lost = delivered_failures.loss(reply)
     if lost is not None:
         return supervision_error(lost, endpoint)
     assert isinstance(reply, Frame)
@@ -87,7 +87,7 @@ def read_answer(reply: Frame | Failure, lost: Callable[[Failure], Exception] | N
     Raises:
         Exception: What the handler has raised, or what `lost` has made.
     """
-    failure = told.loss(reply)
+    failure = delivered_failures.loss(reply)
     if failure is not None:
         raise lost(failure) if lost is not None else supervision_error(failure, "ask()")
     assert isinstance(reply, Frame)
@@ -100,13 +100,13 @@ def refusal(reply: Frame) -> str | None:
     """Why the answer to a control record is none, in words; None of one that is."""
     if reply.flags == ERROR:
         return str(load_error(reply.payload).exception)
-    failure = told.loss(reply)
+    failure = delivered_failures.loss(reply)
     return None if failure is None else failure.reason
 
 
 def supervision_error(failure: Failure, endpoint: str) -> SupervisionError:
     """The error of a caller whose callee is gone."""
-    told.note(failure)
+    delivered_failures.note(failure)
     text = with_lines(f"Endpoint call {endpoint} failed, {failure.explain()}")
     return SupervisionError(text, endpoint, MeshFailure(failure))
 

@@ -28,7 +28,7 @@ def actor_error(
     exception: BaseException, message: str, formatted: str = "", rank: Any = None
 ) -> ActorError:
     """An `ActorError`, of the type of `exception` as well where a class can be both."""
-    # layouts that conflict, constructors and attributes that refuse: whatever classes can do
+    # layouts may conflict, and constructors and attributes may raise
     with suppress(Exception):
         return _class_for(type(exception))(exception, message, formatted, rank)
     return ActorError(exception, message, formatted, rank)

@@ -2,8 +2,8 @@
 asyncio, a coroutine.
 
 `concurrent.futures.wait` and `as_completed` read the state of all futures, and put themselves on
-their lists, with all the locks held. Here the lock holds nobody up: what a future said while it was
-taken stays what it says, until it is let go. So whoever completes it never waits for a reader.
+their lists, with all the locks held. Here the lock blocks no thread: what a future said while it
+was taken stays what it says, until it is let go. So its completion never waits for a reader.
 Imported with the first future that is waited for in that way.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .future import Future
 
 
-class Outside:
+class FuturesAdapter:
     """The lock, the list and the tasks of one future, which holds it."""
 
     def __init__(self, future: Future[Any]) -> None:
@@ -36,7 +36,7 @@ class Outside:
     @property
     def _future(self) -> Future[Any]:
         future = self._weak_future()
-        assert future is not None, "whoever waits for it holds it"
+        assert future is not None, "those who wait for it hold it"
         return future
 
     def acquire(self) -> None:

@@ -179,7 +179,7 @@ def steps_in_loop(future: FutureState) -> Generator[Any, None, None]:
                 _set_if_pending(waiter)
             else:
                 loop.call_soon_threadsafe(_set_if_pending, waiter)
-        except RuntimeError:  # that loop was closed: nobody waits there any more
+        except RuntimeError:  # that loop was closed, and its waits with it
             pass
 
     subscribe(future, wake)
@@ -256,7 +256,7 @@ def in_a_loop() -> bool:
 def _in_a_notebook() -> bool:
     """Return whether this thread runs the cells of a notebook.
 
-    One after the other, whatever a cell waits for.
+    They run one after the other, also while a cell waits.
     """
     kernel = whole("ipykernel.kernelapp")
     is_kernel = kernel is not None and kernel.IPKernelApp.initialized()

@@ -68,7 +68,7 @@ def running_actor() -> Waiter | None:
 def note_wait(future: FutureState, task: object = None) -> dict[object, WaitRecord] | None:
     """The current thread, or `task` on it, is about to wait for `future`, however long that takes.
 
-    Tasks other than those of endpoints hold up nobody; nor do threads that are no actor's.
+    Only tasks of endpoints hold up callers; other tasks, and threads that are no actor's, do not.
 
     Returns:
         Where that was noted, under `task`, and is to be taken out after the wait.

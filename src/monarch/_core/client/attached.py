@@ -95,8 +95,8 @@ class AttachedHosts:
         """Say hello to the agent of each host; they watch over each other until `by` detaches them.
 
         The future is done when all have answered. It raises RuntimeError as soon as one can't be
-        reached: within `mesh_attach_config_timeout` if nobody listens there, at once if it is clear
-        that waiting does not help.
+        reached: within `mesh_attach_config_timeout` if nothing listens there, at once if it is
+        clear that waiting does not help.
 
         Raises:
             ValueError: One of them is attached already by another secret, or other certificates.
@@ -130,8 +130,7 @@ class AttachedHosts:
             return
         raise ValueError(
             f"{host} is attached already ({attached.mode}); what is given now ({trust.mode}) is"
-            " something else, at which nobody would look: pass the same, or stop the first mesh of"
-            " hosts"
+            " different and would have no effect: pass the same, or stop the first mesh of hosts"
         )
 
     def settle(self, timeout: float) -> None:

@@ -46,8 +46,8 @@ from ..wire.frame import Frame
 from . import faults, session
 from .attached import AttachedHosts
 from .greeting import Greeting
+from .pending_output import OutputStream, PendingOutput
 from .root_cell import SHUT_DOWN, RootCell
-from .unshown import OutputStream, Unshown
 
 if TYPE_CHECKING:
     import subprocess
@@ -81,7 +81,7 @@ class Client:
     def __init__(self, host: str = "", local_host: str = "") -> None:
         refuse_gevent()
         self.pid = os.getpid()
-        uid = f"{CLIENT}{self.pid}-{random_name(40)}"  # it is named to whoever depends on it
+        uid = f"{CLIENT}{self.pid}-{random_name(40)}"  # its dependents get to see it
         address = ProcAddress(host or random_name(), f"{uid}.0")
         if config.value("file_log_level"):
             extension.engine_log("client", address.proc)
@@ -100,14 +100,14 @@ class Client:
         self.hub.register(ROOT, self.root)
         self.context = Context(self.root)
         self.printer = Printer()
-        self.unshown = Unshown(self.hub, self.printer)
-        self.hub.printed = self.unshown.printed
+        self.pending_output = PendingOutput(self.hub, self.printer)
+        self.hub.printed = self.pending_output.printed
         self.greeting = Greeting(self.hub)
-        self.hosts = AttachedHosts(self.hub, self.unshown.take, self.greeting.send)
+        self.hosts = AttachedHosts(self.hub, self.pending_output.take, self.greeting.send)
         self.hub.neighbours.abroad = self._abroad
         self._agent: subprocess.Popen[bytes] | None = None
         self._followed: list[ProcAddress] = []
-        session.at_end_of_cells(lambda: self.unshown.flush_briefly(self.agents))
+        session.at_end_of_cells(lambda: self.pending_output.flush_briefly(self.agents))
         self._lock = threading.Lock()
         self._shutting_down: Promise[None] | None = None
         self._io_thread = threading.Thread(
@@ -141,7 +141,7 @@ class Client:
         """Show what is printed by what this client starts at an agent that is not its own."""
         if agent.host not in self.hosts.names and agent not in self._followed:
             self._followed.append(agent)
-            send_record(self.hub, agent, Subscribe(), OutputStream(self.unshown, agent))
+            send_record(self.hub, agent, Subscribe(), OutputStream(self.pending_output, agent))
             self.greeting.send([agent])
 
     @property
@@ -176,7 +176,7 @@ class Client:
         self._agent.kill()
 
     def agent_lost(self, failure: Failure) -> None:
-        """Tell whoever waits, before the connection breaks, which says less."""
+        """Tell those who wait, before the connection breaks, which says less."""
         self.hub.forget_peers([self.hub.address.agent], failure)
 
     def attach(self, hosts: Sequence[str], trust: Trust, by: object) -> Future[bool]:
@@ -242,7 +242,7 @@ class Client:
         self.hub.close(Failure(STOPPED, SHUT_DOWN))
         self.hub.poller.close()
         self._release()
-        self.unshown.close()
+        self.pending_output.close()
         for port in list(self.root.ports):
             port.close(SHUT_DOWN)
         self.faults.close()
@@ -255,7 +255,7 @@ class _Events(OutputStream):
     """Events of the client's own agent, which at its end says why it ended."""
 
     def __init__(self, client: Client, agent: ProcAddress) -> None:
-        super().__init__(client.unshown, agent)
+        super().__init__(client.pending_output, agent)
         self._client = client
 
     def reply(self, frame: Frame) -> bool:
@@ -329,8 +329,8 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
         host_timeout: Seconds that procs get to clean up before they are killed; None for 10.
 
     Returns:
-        A future that is done when everything is gone: within `host_timeout` and a few seconds, also
-        where processes stand still or the host agent does. Whoever still calls, or waits, gets
+        A future that is done when everything is gone: within `host_timeout` and a few seconds, even
+        if processes stand still, or the host agent does. Threads that still call, or wait, get
         SupervisionError at once.
 
     Raises:
@@ -383,7 +383,7 @@ def _at_exit() -> None:
     if leaving is not None and leaving.pid == os.getpid():
         _leave(leaving)
     with suppress(TimeoutError):
-        _last_shutdown.get(timeout=_EXIT_BOUND)  # nobody may have waited for it
+        _last_shutdown.get(timeout=_EXIT_BOUND)  # the program may not have waited for it
     _end_the_rest()
     if faults.ending.status is not None:  # what exit functions would still do may not happen
         tell_all()
@@ -420,7 +420,7 @@ def _leave_by_force(exit_functions: bool) -> None:
     if leaving is not None:
         leaving.leave()
         leaving.printer.close()
-    # else it runs them, or nobody does
+    # otherwise the interpreter runs them, or they do not run
     if exit_functions and threading.main_thread().is_alive() and not _of_multiprocessing():
         _end_the_rest()
         atexit.unregister(_at_exit)
@@ -438,7 +438,7 @@ def _after_fork() -> None:
     forget()  # an actor in this process may have forked it
     if parents is not None:
         parents.hub.abandon()
-        futures.unshown = None
+        futures.pending_output = None
 
 
 _note_forks = functools.cache(lambda: os.register_at_fork(after_in_child=_after_fork))

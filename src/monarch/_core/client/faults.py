@@ -1,9 +1,9 @@
-"""Failures that nobody handled: the client's hook, the report, the end of the program.
+"""Unhandled failures: the client's hook, the report, the end of the program.
 
 The exit status is certain: the main thread is interrupted by a signal wherever it waits
 (`time.sleep`, a lock, an event loop), unwinds as from Ctrl-C, and a program that swallows that
 still ends with the status of the fault. What bounds it: `fault_grace` after the fault the process
-ends, whatever the main thread does.
+ends, even if the main thread still runs.
 
 A session goes on, and is never interrupted: what runs when a fault is reported may be another cell,
 or another test, or nothing. What waits then raises it, unless that is another part than ran when it
@@ -32,7 +32,7 @@ from ... import config
 from ..._namedtuple import NamedTuple
 from ..._words import ranges, tame
 from ...errors import SupervisionError
-from ..calls import told
+from ..calls import delivered_failures
 from ..calls.promise import Promise
 from ..calls.remote_error import with_lines
 from ..calls.waiting import waited_for
@@ -68,7 +68,7 @@ def default_hook(failure: MeshFailure) -> None:
 
 
 class _Fault(NamedTuple):
-    """A failure that nobody handled, and the part of a session that ran when it came."""
+    """An unhandled failure, and the part of a session that ran when it came."""
 
     failure: MeshFailure
     part: object
@@ -173,7 +173,7 @@ class Ending:
         self._excepthook: Any = None
 
     def begin(self, status: int, leave: Callable[[bool], None]) -> None:
-        """Let the main thread unwind; whatever it does, the process ends within `fault_grace`."""
+        """Let the main thread unwind; the process ends within `fault_grace` in any case."""
         if self.status is not None:
             return
         self.status = status
@@ -207,7 +207,7 @@ class Ending:
         sys._monarch_status = _LastAct(self.status)  # type: ignore[attr-defined]  # ours
 
     def conclude_child(self) -> None:
-        """The same in a child of `multiprocessing`, in place of its interrupt."""
+        """End a child of `multiprocessing` with the status of its fault, not by an interrupt."""
         if self.status is not None:
             raise SystemExit(self.status)
 
@@ -288,11 +288,11 @@ def _end_program(status: int, faults: Sequence[_Fault], leave: Callable[[bool], 
         here = [
             fault.failure for fault in faults if fault.part is not None and fault.part == _part()
         ]
-        news = [failure for failure in here if not told.knows(failure.event)]
+        news = [failure for failure in here if not delivered_failures.knows(failure.event)]
         for future in list(waited_for) if news else []:
             why = (
-                "this wait was given up, as nobody handled a failure that came"
-                f" meanwhile:\n{news[0].report()}"
+                "this wait was given up, as a failure that came meanwhile was not"
+                f" handled:\n{news[0].report()}"
             )
             Promise.of(future).give_up(SupervisionError(why, failure=news[0]))
     else:
@@ -351,7 +351,7 @@ def _write(text: str) -> None:
 def quiet_threads() -> None:
     """A daemon thread may wait for an answer when the program ends.
 
-    That there is none is nobody's concern any more.
+    That there is none need not be shown any more.
     """
     show = threading.excepthook
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from ...errors import BackpressureError
 from ..actors.base_cell import BaseCell
 from ..actors.request import StopCall
-from ..calls import told
+from ..calls import delivered_failures
 from ..calls.message import SETTLE
 from ..hub.contracts import Origin
 from ..hub.control import send_record
@@ -41,7 +41,7 @@ class RootCell(BaseCell):
         self.leaving = False
 
     def proc_failed(self, address: ProcAddress, failure: Failure) -> None:
-        if not self.leaving:  # whoever leaves ends its procs and its agent itself
+        if not self.leaving:  # a client that leaves ends its procs and its agent itself
             super().proc_failed(address, failure)
 
     def restarted(self, group: RestartGroup, plan: RestartPlan, error: str = "") -> None:
@@ -115,7 +115,7 @@ class _Settled(StopCall):
         self._root = root
 
     def reply(self, frame: Frame) -> bool:
-        failure = told.loss(frame)
+        failure = delivered_failures.loss(frame)
         if failure is not None and not failure.is_stop:
             self._root.rank_failed(failure)
         return super().reply(frame)

@@ -2,7 +2,7 @@
 the actor was there.
 
 A call may overtake the spawn of its actor, or come while the actor starts again. Such calls wait
-here. They are bounded as those in a mailbox are: whoever has sent more waits (see `pressure`). What
+here. They are bounded as those in a mailbox are: a sender of more waits (see `pressure`). What
 ends their wait: the actor is registered, it is known not to come, or
 `pending_actor_delivery_timeout` has passed since the first of them came.
 """
@@ -35,7 +35,7 @@ class ActorTable(dict[int, Receiver]):
     Args:
         address: This process.
         poller: Its poller.
-        refuse: Answers a call that nobody will handle.
+        refuse: Answers a call that no actor will handle.
 
     Attributes:
         fates: Why actors have ended, here and elsewhere, as far as that is known.
@@ -108,7 +108,7 @@ class ActorTable(dict[int, Receiver]):
             self._refuse(origin, frame, failure)
         elif not frame.flags & URGENT:
             early.pressure.came(origin, frame)
-            # they have been taken meanwhile, and nobody else lets their senders go on
+            # they have been taken meanwhile, and nothing else lets their senders go on
             if self._early.get(uid) is not early:
                 early.pressure.release()
 

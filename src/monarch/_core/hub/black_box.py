@@ -2,10 +2,10 @@
 
 Its host agent holds the same memory, and reads it afterwards.
 
-It is an anonymous memory file, so that there is no name to clean up; whoever dies first, the kernel
-frees it with its last holder. The process tells its agent the number of its descriptor once, when
-it is up. To write costs no system call, and the agent does nothing until the process has ended.
-There are three parts:
+It is an anonymous memory file, so that there is no name to clean up: the kernel frees it with its
+last holder, in whichever order the processes die. The process tells its agent the number of its
+descriptor once, when it is up. To write costs no system call, and the agent does nothing until the
+process has ended. There are three parts:
 
     current     slots of a fixed size: the messages that are being handled, written by who looks at messages
     life        a ring of lines: what has become of actors, as it happens
@@ -204,7 +204,7 @@ class BlackBox:
     def abandon(self) -> None:
         """Let go of the parent's box, in a fork of the process.
 
-        Who writes on writes for nobody.
+        What is written after that is never read.
         """
         self._words.release()
         self._map.close()
@@ -254,7 +254,7 @@ def _name(head: bytes) -> bytes:
 
 
 def empty_out(fd: int) -> bytes:
-    """All that is in a box, by a descriptor of `take_over`, which is closed."""
+    """Return the content of a box, by a descriptor of `take_over`, which is closed."""
     try:
         data = os.pread(fd, SIZE, 0)
     except OSError:

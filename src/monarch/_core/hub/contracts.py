@@ -211,7 +211,7 @@ class Hub(Protocol):
         """Connect to a process of this host, and say who this one is.
 
         Raises:
-            OSError: Nobody listens, or not at this moment.
+            OSError: Nothing listens there, or not at this moment.
         """
 
     def ask_agent(
@@ -235,7 +235,7 @@ class Hub(Protocol):
         witness: Way | None = None,
         ended: Collection[int] = (),
     ) -> None:
-        """A process is gone: end the ways to it, tell every hook, then whoever waits for it.
+        """A process is gone: end the ways to it, tell every hook, then those who wait for it.
 
         On any thread.
 
@@ -245,7 +245,7 @@ class Hub(Protocol):
         """
 
     def tell(self, address: ProcAddress, failure: Failure, ended: Collection[int] = ()) -> None:
-        """Tell every hook of an end, then these requests, then whoever waits for room there."""
+        """Tell every hook of an end, then these requests, then those who wait for room there."""
 
     def forget_peers(self, addresses: Sequence[ProcAddress], failure: Failure) -> None:
         """These processes have ended, or are about to."""

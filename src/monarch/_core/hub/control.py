@@ -27,7 +27,7 @@ def send_record(
 
     Args:
         to: One that has ended fails the request, which is how the end of a receiver is told.
-        request: Gets the answers; None where nobody waits for one.
+        request: Gets the answers; None where no answer is waited for.
         sender: Id of the actor that asks, if that matters to the receiver.
         flags: Of the call: `URGENT`, `STANDING`.
         ranks: Rank that each receiver is told; by default its index.

@@ -189,7 +189,7 @@ class RestartProcs(NamedTuple):
 
 
 class AbandonProcs(NamedTuple):
-    """These procs will not start again: whoever waits for that is told.
+    """These procs will not start again: tell those who wait for that.
 
     Owner ──▶ host agent. Answer: None.
     """
@@ -411,7 +411,7 @@ class JoinHosts(NamedTuple):
 
 
 class RouteVia(NamedTuple):
-    """All other hosts are reached through one. Client ──▶ its own agent."""
+    """Reach all other hosts through one. Client ──▶ its own agent."""
 
     host: str
     trust: Trust
@@ -465,4 +465,4 @@ class ShutDownHost(NamedTuple):
 
 
 class EndHost(NamedTuple):
-    """All hosts that were to shut down have said so: end. Client ──▶ those agents."""
+    """End, as each host that was to shut down has said so. Client ──▶ those agents."""

@@ -1,6 +1,6 @@
 """The process as an actor: control records arrive at the id `SYSTEM`, and go to their handlers.
 
-A handler runs on the poller's thread, or that of whoever in this process has sent the record, and
+A handler runs on the poller's thread, or on the thread of this process that sent the record, and
 must not block. It is called as ``handler(service, request, record)``, where `request` is the way to
 answer, now or later. The methods of a service that are marked with ``@handles(Record)`` are its
 handlers; a plane has functions, so marked, at the point `control`. They are looked up, and imported,

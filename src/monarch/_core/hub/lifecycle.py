@@ -21,7 +21,7 @@ NEW, STARTING, UP, BROKEN, ENDED = "new", "starting", "up", "broken", "ended"
 #
 # wanted: a frame can't be sent at once            connect: now
 # up: an attempt to connect has succeeded          connect_soon: when the poller's thread gets to it
-# refused: nobody listens (yet, or any more)       connect_later: the process may have accepted some who wait by then
+# refused: nothing listens (yet, or any more)      connect_later: the process may have accepted some who wait by then
 # busy: too many wait there to be accepted         connect_at_length: this process may have descriptors by then
 # short: this process has no descriptor left       ask: the agent of its host what became of it
 # retry, inquire: a pause is over                  ask_soon: when the poller's thread gets to it
@@ -30,7 +30,7 @@ NEW, STARTING, UP, BROKEN, ENDED = "new", "starting", "up", "broken", "ended"
 # cut: the connection is lost                      end: let go of the connection, and of all that waits
 # parted: same, and the process has said why       turn: same, but what can wait for the next incarnation does
 # kept: something waits for the next incarnation   report: tell the hub that the process has ended
-# news_ended, news_fell: so says somebody else     part: tell the hub that the connection broke though the process lives
+# news_ended, news_fell: another process says so   part: tell the hub that the connection broke though the process lives
 #
 # A process that has ended does not come back; one that fell may start again.
 TABLE: dict[tuple[str, str], tuple[str, Instructions]] = {

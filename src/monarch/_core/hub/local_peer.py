@@ -8,7 +8,7 @@ Frames that can't be sent wait here, in order. If the process had ended, and may
 wait for its next incarnation. Only what was sent to the one that has ended is answered with its
 end: a connection notes that (see `Asked`), under the lock under which it writes, so a request that
 another thread is about to send belongs to the next one. What was sent may have been handled, or
-begun, or not even been read; nobody can tell, so it is not sent again. What ends the wait: the
+begun, or not even been read; that is unknown, so it is not sent again. What ends the wait: the
 agent's answer (it gives one within `pending_actor_delivery_timeout`), or the loss of the connection
 to the agent, which is the failure of the host.
 """
@@ -73,7 +73,7 @@ class LocalPeer:
             if self._life.state == ENDED:
                 return self._life.failure
             connection = self.connection
-            # whoever reads it is about to hear of that
+            # the thread that reads it is about to hear of that
             if connection is None or not connection.writable:
                 self._backlog.add(
                     frame, segment, threading.get_ident() != self._hub.poller.thread_id
@@ -131,7 +131,7 @@ class LocalPeer:
             self._hub.tell(self.address, failure, ended)
 
     def _ask(self, number: int, connected: float) -> None:
-        if self.address.proc == AGENT:  # that of this host is nobody's but its client's
+        if self.address.proc == AGENT:  # that of this host belongs to its client alone
             own = self.address.host in self._hub.names
             lost = host_lost(str(self.address), "" if own else GONE)
             lost = lost._replace(restarts=own and not connected)  # a client starts it on first use
@@ -151,7 +151,7 @@ class LocalPeer:
         return self._life.cut(connection.parting)
 
     def _do(self, instructions: Instructions) -> Collection[int]:
-        """Do what nobody else is asked, or told, for.
+        """Do what this process can do alone.
 
         Returns the numbers of the requests that end.
         """
@@ -196,7 +196,7 @@ class LocalPeer:
         """
         connection, self.connection = self.connection, None
         if connection is not None:
-            # first: whoever is about to write to it turns to the next one, or has been noted
+            # first: a thread about to write to it turns to the next one, or has been noted
             connection.close()
         if self._asked is not None:
             ended.update(self._asked.numbers())
@@ -218,7 +218,7 @@ class Backlog:
 
     Args:
         address: The process.
-        lock: That lock; free while somebody waits here.
+        lock: That lock; free while a thread waits here.
     """
 
     __slots__ = ("_address", "_bytes", "_frames", "_room")
@@ -245,8 +245,7 @@ class Backlog:
         limit: int = config.value("send_buffer_limit")
         alone = len(self._frames) == 1  # kept, however large
         if not size or not may_wait or self._bytes <= limit or alone or frame.target == SYSTEM:
-            # what is said to the process itself makes what it is to start: nobody sends that
-            # without end
+            # messages to the process itself start actors: their number is bounded by the program
             return
         timeout: float = config.value("message_delivery_timeout")
         if not self._room.wait_for(lambda: self._bytes <= limit // 2, timeout):

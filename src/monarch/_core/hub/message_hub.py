@@ -5,7 +5,7 @@ One per process. Its poller has one thread: the main one of a proc or agent, a d
 Path of a call: `MessageHub.cast` (caller's thread) → socket → `dispatch` (receiver's poller) → the
 actor's mailbox. Path of a reply: the actor's thread writes to the connection that the call came on
 → `dispatch` (caller's thread, if it waits for this, otherwise its poller) → `Request.reply`, which
-wakes whoever waits. Two thread switches per direction at most, one syscall to send.
+wakes the waiting thread. Two thread switches per direction at most, one syscall to send.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from ..wire.frame import (
     CREDIT,
     DEAD,
     GONE,
-    HOLD,
+    PAUSE,
     PORT,
     PRINTED,
     REPLY,
@@ -56,6 +56,7 @@ from ..wire.frame import (
 )
 from . import prints
 from .actor_table import ActorTable
+from .backpressure_gate import BackpressureGates
 from .contracts import Origin, Outgoing, PortSink, Pulse, Receiver, Request, Way
 from .control import ask_one
 from .control_records import ResolveProc
@@ -66,7 +67,6 @@ from .multicast import write_to_each
 from .neighbours import Neighbours
 from .overdue import Overdue
 from .peers import Peers
-from .room import Holds
 
 if TYPE_CHECKING:
     from .remote_router import RemoteRouter
@@ -82,8 +82,8 @@ class MessageHub(Peers):
         address: This process.
         root: The client process that everything here belongs to.
         listener: Already listening under the address's name; None where `listen` makes one later.
-        local_host: What the host is called where its sockets are, whatever others call it; by
-            default the same.
+        local_host: The name of the host in the names of its sockets, where others call it
+            differently; by default the same.
     """
 
     detector: Detector  # set by the `ProcService` of a process that runs actors, as is `pulse`
@@ -114,7 +114,7 @@ class MessageHub(Peers):
         self._others: RemoteRouter | None = None
         self.open_responses: dict[tuple[ProcAddress, int, int], tuple[int, Origin, Frame]] = {}
         self.inbound_lost_hooks: list[Callable[[ProcAddress], None]] = []
-        self.full = Holds(self)
+        self.full = BackpressureGates(self)
         self.overdue = Overdue(self)
         self.local_origin = LocalOrigin(address, self.dispatch)
         self.request_ids: Iterator[int] = itertools.count(_first_id())
@@ -184,7 +184,7 @@ class MessageHub(Peers):
         Args:
             content: Pickle and buffers, as `pickling.dumps` gives them; written once however many
                 receive it.
-            request: Gets a reply, or a failure, for each rank; None when nobody waits.
+            request: Gets a reply, or a failure, for each rank; None for one-way messages.
             ranks: Rank that each message carries; by default its index.
 
         Raises:
@@ -235,7 +235,7 @@ class MessageHub(Peers):
             try:
                 failure = self.peer_for(address, frame).send(frame, segment)
             except BackpressureError:
-                self.requests.pop(request_id, None)  # nobody gets to read the answers
+                self.requests.pop(request_id, None)  # the answers will not be read
                 raise
             if failure is not None:
                 self.not_sent(request_id, request, address, failure)
@@ -288,7 +288,7 @@ class MessageHub(Peers):
         return True
 
     def refuse(self, origin: Origin, frame: Frame, failure: Failure) -> None:
-        """Answer a call that nobody will handle."""
+        """Answer a call that no actor will handle."""
         content, _ = pickling.dumps(failure)
         with suppress(BackpressureError):  # it is queued, for when the caller reads
             origin.send(answer_to(frame, DEAD, content))
@@ -318,7 +318,7 @@ class MessageHub(Peers):
         """Connect to a process of this host, and say who this one is.
 
         Raises:
-            OSError: Nobody listens, or not at this moment.
+            OSError: Nothing listens there, or not at this moment.
         """
         self.listen()  # for answers, and what is sent to ports of this process
         sock = unix.connect(self.local(address))
@@ -420,7 +420,7 @@ class MessageHub(Peers):
             sink = self.ports.get(frame.target)
             if sink is not None:
                 sink.arrived(origin, frame)
-        elif kind == HOLD:
+        elif kind == PAUSE:
             self.full.heard(origin.peer, frame)
         elif kind == CREDIT:
             origin.credit(frame.request)
@@ -441,7 +441,7 @@ class MessageHub(Peers):
         failure = pickling.loads(frame.payload)
         if origin.peer != self.address:
             self.actors.remember(origin.peer, frame.target, failure)
-        if not frame.request:  # a one-way message that found nobody: its sender may want to know
+        if not frame.request:  # a one-way message without a receiver: its sender may want to know
             undeliverable = getattr(self.actors.get(frame.sender), "undeliverable", None)
             if undeliverable is not None:
                 undeliverable(ActorAddress(origin.peer, frame.target), failure)

@@ -26,8 +26,8 @@ def write_to_each(
     Args:
         procs: With the rank of each, which is all that differs in what they get.
         answers: The connections that the answers come over. They are lent meanwhile, as the first
-            answers would wake up the poller's thread, which would hold up whoever still asks the
-            others.
+            answers would wake up the poller's thread, which would slow down the thread that
+            still asks the others.
     """
     before, after = encode_around_rank(call)
     if answers is None:

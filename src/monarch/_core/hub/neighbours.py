@@ -23,7 +23,7 @@ GONE = "the program that it belongs to has ended, or runs on another machine"
 
 
 class Neighbours:
-    """The peers of this process that nobody has attached.
+    """The peers of this process that were never attached.
 
     Args:
         hub: That of this process.
@@ -64,7 +64,7 @@ class Neighbours:
         return self.abroad(host)
 
     def _look_for(self, address: ProcAddress) -> Failure | None:
-        """Why nobody is there.
+        """Return the failure of a process that can't be reached; None if it can.
 
         A client may have no agent yet, and a process may have ended before.
         """

@@ -11,15 +11,15 @@ from ..supervision.failure import Failure
 from ..supervision.tombstones import Tombstones
 from ..wire.address import AGENT, ProcAddress
 from ..wire.frame import CALL, URGENT, Frame
+from .backpressure_gate import BackpressureGates
 from .contracts import Request, Way
 from .neighbours import Neighbours
-from .room import Holds
 
 
 class Peers:
     """The part of the message hub that knows other processes."""
 
-    full: Holds
+    full: BackpressureGates
     neighbours: Neighbours
 
     def __init__(self, address: ProcAddress, root: ProcAddress) -> None:
@@ -74,7 +74,7 @@ class Peers:
         witness: Way | None = None,
         ended: Collection[int] = (),
     ) -> None:
-        """A process is gone: end the ways to it, tell every hook, then whoever waits for it.
+        """A process is gone: end the ways to it, tell every hook, then those who wait for it.
 
         On any thread.
 
@@ -109,7 +109,7 @@ class Peers:
 
     def tell(self, address: ProcAddress, failure: Failure, ended: Collection[int] = ()) -> None:
         """Tell every hook, for which it may be no news; then these requests, as who is refused must
-        not know more than the owner; then whoever waits for room there. What one raises keeps it
+        not know more than the owner; then those who wait for room there. What one raises keeps it
         from no other.
         """
         if not failure.is_stop:
@@ -123,7 +123,7 @@ class Peers:
         self.full.process_ended(address)
 
     def forget_peers(self, addresses: Sequence[ProcAddress], failure: Failure) -> None:
-        """These processes have ended, or soon will: whoever sends to them from now on is told."""
+        """Refuse messages to these processes from now on: they have ended, or soon will."""
         for address in addresses:
             if failure.restarts:
                 self._ended.pop(address, None)

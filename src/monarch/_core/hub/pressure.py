@@ -1,7 +1,7 @@
 """Back-pressure between actors: a sender waits while a mailbox or port is full.
 
-The receiver tells each process that sends to a full queue (`HOLD`), and tells it again when half of
-the queue is worked off; what a process has sent until it hears of that still comes. Meanwhile
+The receiver tells each process that sends to a full queue (`PAUSE`), and tells it again when half
+of the queue is worked off; what a process has sent until it hears of that still comes. Meanwhile
 threads of that process that would send to that queue wait, and nothing else does: calls to other
 actors on the same process, answers, supervision and stops pass.
 
@@ -20,7 +20,7 @@ from ... import config
 from ..._lazy import note
 from ...errors import BackpressureError
 from ..wire.address import ProcAddress
-from ..wire.frame import CALL, HOLD, PORT, URGENT, Frame
+from ..wire.frame import CALL, PAUSE, PORT, URGENT, Frame
 from .contracts import Origin
 
 _OVERHEAD = 256  # bytes that a message counts beyond its content, on its way to another process
@@ -59,10 +59,10 @@ class Pressure:
         queue: The messages that have not been taken out.
     """
 
-    __slots__ = ("_aside", "_bytes", "_id", "_lock", "_most", "_most_bytes", "_queue", "held")
+    __slots__ = ("_aside", "_bytes", "_id", "_lock", "_most", "_most_bytes", "_queue", "paused")
 
     def __init__(self, id: int, queue: Sized) -> None:  # noqa: A002  # as in the frames
-        self.held: dict[ProcAddress, Origin] = {}
+        self.paused: dict[ProcAddress, Origin] = {}
         self._id = id
         self._queue = queue
         self._aside = 0  # messages that were taken out of the queue, and wait elsewhere
@@ -80,12 +80,12 @@ class Pressure:
         waiting = len(self._queue) + self._aside
         # one alone is taken, however large
         full = waiting > self._most or (self._bytes > self._most_bytes and waiting > 1)
-        if full and origin.peer not in self.held:
-            text = "mailbox %d is full: %d messages; %s is held back"
+        if full and origin.peer not in self.paused:
+            text = "mailbox %d is full: %d messages; %s is paused"
             note("bounds", text, self._id, waiting, origin.peer)
             self._tell(origin, 1)
             # only now: who takes messages out must not say the opposite first
-            self.held[origin.peer] = origin
+            self.paused[origin.peer] = origin
             self._release_if_low()  # they may all have been, since the look at the queue
 
     def went(self, frame: Frame) -> None:
@@ -94,7 +94,7 @@ class Pressure:
         if size:
             with self._lock:
                 self._bytes -= size
-        if self.held:
+        if self.paused:
             self._release_if_low()
 
     def set_aside(self, origin: Origin, frame: Frame) -> None:
@@ -124,10 +124,10 @@ class Pressure:
     def release(self) -> None:
         """Let all go on. On any thread."""
         with suppress(KeyError):  # another thread may do so, too
-            while self.held:
-                _, origin = self.held.popitem()
+            while self.paused:
+                _, origin = self.paused.popitem()
                 self._tell(origin, 0)
 
     def _tell(self, origin: Origin, on: int) -> None:
         with suppress(BackpressureError):  # it is queued for when the other side reads
-            origin.send(Frame(HOLD, on, 0, self._id, 0, 0, b"", b""))
+            origin.send(Frame(PAUSE, on, 0, self._id, 0, 0, b"", b""))

@@ -54,14 +54,14 @@ class Note(NamedTuple):
     time: float = 0.0
 
 
-NOBODY = Note()
+NO_AUTHOR = Note()
 
 unshown = False
-"""Whether something was printed, here or by somebody who has told this process so, since the client
-was last told.
+"""True if something was printed that the client was not told of yet: here, or by a process that has
+told this one so.
 """
 
-who: Callable[[], Note] = lambda: NOBODY  # noqa: E731  # replaced in procs
+who: Callable[[], Note] = lambda: NO_AUTHOR  # noqa: E731  # replaced in procs
 """Who prints, on the current thread."""
 
 _streams: dict[io.TextIOWrapper, _Noted] = {}
@@ -83,11 +83,11 @@ def read_note(head: bytes) -> Note:
             time = float(fields[5])
             fields[2], fields[5] = int(fields[2]), time if 0 <= time < _END_OF_TIME else 0.0
         return Note(*fields[:6])
-    return NOBODY
+    return NO_AUTHOR
 
 
 def head_of(note: Note) -> bytes:
-    """Make the head of what somebody says."""
+    """Make the head that stands before a text of this author."""
     fields = map(str, note if note.logger else note[:2])
     text = _BETWEEN.join(field.translate(_NO_CONTROLS) for field in fields)
     return BEGIN + text.encode(errors="replace") + END
@@ -97,7 +97,7 @@ _NO_CONTROLS = dict.fromkeys(range(32))
 
 
 class _Noted(io.FileIO):
-    _note = NOBODY
+    _note = NO_AUTHOR
     _head = b""  # that of `_note`
     _open: Note | None = None  # who has begun a line here that has no end yet
     writer = 0  # id of the thread that writes, which may have to wait
@@ -112,10 +112,10 @@ class _Noted(io.FileIO):
             note = who()
             if note is not self._note:
                 self._head, self._note = head_of(note), note
-        except Exception:  # a record of anybody's own: its text counts more
-            note, self._note, self._head = NOBODY, NOBODY, head_of(NOBODY)
+        except Exception:  # a record of the program's own kind: its text counts more
+            note, self._note, self._head = NO_AUTHOR, NO_AUTHOR, head_of(NO_AUTHOR)
         size, begun, self._open = len(text), self._open, None if text.endswith(b"\n") else note
-        head = self._head if note != NOBODY or begun else b""
+        head = self._head if note != NO_AUTHOR or begun else b""
         if b"\n" in text[:-1]:
             text = text[:-1].replace(b"\n", NEWLINE if note.logger else b"\n" + head) + text[-1:]
         self._write_all(text if begun == note else head + text)

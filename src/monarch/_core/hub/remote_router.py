@@ -15,7 +15,7 @@ from ..supervision.failure import Failure, not_attached, not_let_in
 from ..supervision.tombstones import Tombstones
 from ..wire import pickling
 from ..wire.address import AGENT, ProcAddress
-from ..wire.frame import CALL, CREDIT, GONE, HOLD, PORT, REPLY, ROUTED, Frame
+from ..wire.frame import CALL, CREDIT, GONE, PAUSE, PORT, REPLY, ROUTED, Frame
 from .contracts import Hub, Request
 from .pressure import counted, size_of
 from .remote import CastGroup, Inflow, Outflow, RemoteOrigin, RemotePeer
@@ -46,7 +46,7 @@ class RemoteRouter:
         self._inflows: dict[Lane, Inflow] = {}
         self._answers: dict[Lane, Inflow] = {}
         self._outflows: dict[ProcAddress, Outflow] = {}
-        # callers that have ended: nobody waits for these
+        # callers that have ended: their answers are dropped
         self._past: Tombstones[ProcAddress] = Tombstones()
         self._tables: OrderedDict[int, _Table] = OrderedDict()
         self._lock = threading.Lock()
@@ -128,7 +128,7 @@ class RemoteRouter:
             old.group.dissolve()
         return table
 
-    # receiving, on the poller's thread or that of whoever has borrowed the connection
+    # receiving, on the poller's thread or the one that has borrowed the connection
 
     def arrived(self, frame: Frame, asks: bool) -> None:
         """A frame for this process has come from another host.
@@ -145,7 +145,7 @@ class RemoteRouter:
             self._replied(route, frame)
         elif frame.kind == GONE:
             self.gone(route.source, pickling.loads(frame.payload), asks)
-        elif frame.kind == HOLD:
+        elif frame.kind == PAUSE:
             self._hub.dispatch(RemoteOrigin(self.send, route, self._answered), frame)
         elif frame.kind == CREDIT:
             outflow = self._outflows.get(route.source) if frame.rank else None

@@ -158,7 +158,7 @@ class ActorMesh(_Updatable, Generic[T]):
         ``__cleanup__``; queued messages are answered with SupervisionError.
 
         Args:
-            reason: Told to whoever still calls them.
+            reason: Told to actors that still call them.
 
         Returns:
             A future that is done when all have ended: within ``cleanup_timeout``, or, where a

@@ -56,7 +56,7 @@ class Attachment:
         return self._client is not None and self._client.pid != os.getpid()
 
     def _attach_late(self) -> None:
-        """Ends with the futures; what they wait for is the concern of whoever made them."""
+        """Attach once the futures of the addresses are done, which have no time limit here."""
         try:
             self.hosts()
         except Exception as error:

@@ -26,7 +26,7 @@ class BootstrapCommand:
         arg0: What it sees as its own name; None for `program`.
         args: Its arguments.
         env: Changes to the environment: name to value, or to None to remove a variable.
-        inherit_env: Start from the environment of whoever launches the proc; False starts from an
+        inherit_env: Start from the environment of the proc's launcher; False starts from an
             empty one.
     """
 

@@ -138,6 +138,7 @@ class HostMesh(DrawnMesh):
         proc_bind: Sequence[Mapping[str, str]] | None = None,
         bootstrap_command: CommandChoice = None,
         restart: Strategy | None = None,
+        threads: int | None = None,
         **unknown: NoReturn,
     ) -> ProcMesh:
         """Start processes on every host; returns at once.
@@ -155,14 +156,16 @@ class HostMesh(DrawnMesh):
                 mesh.
             restart: A strategy, such as `OneForOne`, which starts failed procs again, with the
                 actors that their owner spawned on them. None, the default: nothing starts again.
+            threads: With how many torch and OpenMP compute in each proc. None: as
+                ``configure(threads=...)`` says, else the host's cores divided by `per_host`.
             **unknown: Refused.
 
         Returns:
             A mesh of the dimensions of the hosts, then those of `per_host`.
 
         Raises:
-            ValueError: A label stands twice, a size is below 1, or `proc_bind` has the wrong
-                length.
+            ValueError: A label stands twice, a size or `threads` is below 1, or `proc_bind` has the
+                wrong length.
             OverflowError: A size is negative.
             TypeError: An argument is of another kind, or there is no such argument.
             RuntimeError: It is called by the top level of a module that a proc imports; or procs
@@ -181,6 +184,8 @@ class HostMesh(DrawnMesh):
             raise TypeError(
                 f"restart takes a strategy of supervision, such as OneForOne(), got {restart!r}"
             )
+        if threads is not None and (type(threads) is not int or threads < 1):
+            raise ValueError(f"threads must be a whole number from 1 on, or None, got {threads!r}")
         names = self._hosts
         hosts = tuple(names[rank] for rank in self._shape.ranks())
         procs = Procs(random_name(60), _check_name(name), hosts, size, self._python)
@@ -189,7 +194,7 @@ class HostMesh(DrawnMesh):
         for rank in range(extent.nelements):
             command = choose_command(bootstrap_command, Point(rank, extent), default)
             starts.append(_start(rank, command, bindings[rank % size]))
-        mesh = launch(procs, extent, starts, _first_function(bootstrap), restart)
+        mesh = launch(procs, extent, starts, _first_function(bootstrap), restart, threads)
         if self._attachment is not None and mesh._owned is not None:
             self._attachment.note_spawned(mesh._owned)
         for callback in _spawn_callbacks:
@@ -254,7 +259,8 @@ class HostMesh(DrawnMesh):
 
         Raises:
             RuntimeError: The mesh is a slice, was received in a message, or is `this_host()`: only
-                whoever attached hosts shuts them down. Or it has been shut down or stopped before.
+                the program that attached hosts shuts them down. Or it has been shut down or stopped
+                before.
         """
         return self._let_go("shut down")
 

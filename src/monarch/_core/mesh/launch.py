@@ -44,6 +44,7 @@ def launch(
     starts: list[Start],
     first: Callable[[], Any] | None,
     restart: Strategy | None,
+    threads: int | None,
 ) -> ProcMesh:
     """Start procs that the current actor owns.
 
@@ -51,12 +52,13 @@ def launch(
         starts: One for each rank.
         first: A function that runs on each of them before any actor does.
         restart: What starts them again when they fail.
+        threads: With how many each of them computes; None for what the configuration says.
     """
     cell = context()._cell
     group = cell.restart_group(restart) if restart is not None else None
     how = _Launch(
         cell, procs, extent, starts, _working_directory(), first, nest(), restart is not None,
-        _seeds.of_mesh(config.value("seed"), cell.record, procs.name),
+        _seeds.of_mesh(config.value("seed"), cell.record, procs.name) | ({} if threads is None else {"threads": threads}),
     )  # fmt: skip
     addresses = [procs.address(rank) for rank in range(extent.nelements)]
     _ensure_agents(cell, addresses)
@@ -70,7 +72,7 @@ def launch(
 
 
 class _Launch(NamedTuple):
-    """All that it takes to start the procs of a mesh: at first, and again."""
+    """Starts the procs of a mesh: at first, and again."""
 
     cell: BaseCell
     procs: Procs
@@ -80,7 +82,7 @@ class _Launch(NamedTuple):
     first: Callable[[], Any] | None
     nesting: Nesting
     restarts: bool
-    seed: dict[str, int]
+    settings: dict[str, Any]
 
     def start(self, kind: type[SpawnProcs | RestartProcs], starts: Sequence[Start]) -> Future[bool]:
         """Ask the agents; done when the procs run.
@@ -108,7 +110,7 @@ class _Launch(NamedTuple):
         environ = dict(os.environ) if host in cell.hub.hosts else None
         return SpawnRequest(
             procs.uid, procs.name, dict(self.extent), procs.per_host, tuple(starts), cell.address, cell.hub.root,
-            list(sys.path), self.cwd, environ, _preload(), config.exported() | self.seed, self.nesting,
+            list(sys.path), self.cwd, environ, _preload(), config.exported() | self.settings, self.nesting,
             self.restarts, log.settings(),
         )  # fmt: skip
 
@@ -188,8 +190,8 @@ def _keep(cell: BaseCell, procs: ProcMesh, bootstrap: ActorMesh[Any]) -> None:
 
     Its failures become those of the procs' owner.
 
-    Where a strategy starts the procs again, that also runs the function again: there it is
-    nobody's.
+    Where a strategy starts the procs again, that also runs the function again: there the actor
+    has no owner.
     """
     owned, kept = cell.ownership.get(procs._procs.uid), bootstrap._owned
     assert kept is not None

@@ -163,7 +163,7 @@ class OwnedProcs(Owned):
         return self._ask_agents(ranks, lambda here: StopMesh(self.uid, here, reason))
 
     def start_ranks(self, ranks: Sequence[int]) -> Sequence[Future[Any]]:
-        # whatever still leads to the incarnations before must not swallow what is meant for these
+        # connections to the former incarnations must not swallow what is meant for these
         ended = Failure(STOPPED, "it starts again", mesh=self.name, restarts=True)
         for rank in ranks:
             before = self.incarnation(rank) - 1
@@ -188,4 +188,4 @@ class OwnedProcs(Owned):
 
 def _output_ends(hub: Hub, agents: Sequence[ProcAddress]) -> None:
     if hub.address == hub.root:
-        client().unshown.ends(agents)
+        client().pending_output.ends(agents)

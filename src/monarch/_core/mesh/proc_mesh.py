@@ -175,7 +175,7 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
 
         sampling.start(cell.hub)  # who spawns sends, too
         owned = OwnedActors(cell, spec, addresses, path, group, is_async, init)
-        if gated:  # the actor that runs the bootstrap function is nobody's concern but ours
+        if gated:  # the actor that runs the bootstrap function is internal
             cell.own(owned)
         request = SpawnCall(f"{name} to be created", addresses, uid)
         send_record(
@@ -320,7 +320,7 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         """Show all that these procs have printed and logged by now, and write it to files.
 
         Returns:
-            A future that is done then. Where nobody reads what this program prints, that may be
+            A future that is done then. Where the output of this program is not read, that may be
             never: give `get` a time.
 
         Raises:
@@ -436,7 +436,7 @@ def flush_logs(agents: Collection[ProcAddress] | None = None) -> Future[None]:
     if hub.address != hub.root:
         raise RuntimeError("flush_logs() is for the client, which shows what is printed")
     running = client()
-    return running.unshown.flush(running.agents if agents is None else list(agents))
+    return running.pending_output.flush(running.agents if agents is None else list(agents))
 
 
 def client_proc_mesh(address: ProcAddress) -> ProcMesh:

@@ -22,7 +22,7 @@ from .sockets import Address, tune, unix_name
 from .trust import OPEN, Trust
 
 CONNECT_TIMEOUT = 3.0  # seconds
-NOBODY_LISTENS = "nobody listens there", "there is no such socket"
+NOTHING_LISTENS = "nothing listens there", "there is no such socket"
 """How the reasons begin that tell of a host which answers, and of no listener on it."""
 _HOPELESS = {
     errno.EACCES, errno.EPERM, errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EINVAL,
@@ -36,7 +36,7 @@ _resolver = Resolver()
 
 
 def connect(poller: Poller, channel: Channel, trust: Trust, events: StreamEvents) -> ByteStream:
-    """Start to connect to whoever listens on `channel`; returns at once.
+    """Start to connect to the process that listens on `channel`; returns at once.
 
     What goes wrong is told to `events.closed`.
     """
@@ -77,7 +77,7 @@ class Dial:
             self._try([(family, (channel.host, channel.port))])
         else:
             self._wait_at_most(
-                CONNECT_TIMEOUT, f"nobody could tell its address within {CONNECT_TIMEOUT:g}s"
+                CONNECT_TIMEOUT, f"its name was not resolved within {CONNECT_TIMEOUT:g}s"
             )
             _resolver.resolve(channel.host, channel.port, lambda: not self._over, self._answered)
 
@@ -208,9 +208,9 @@ def _why_not_connected(error: OSError | ValueError) -> str:
     if isinstance(error, ValueError):
         return str(error)
     if error.errno == errno.ECONNREFUSED:
-        return f"{NOBODY_LISTENS[0]}: it is not up yet, or no longer"
+        return f"{NOTHING_LISTENS[0]}: it is not up yet, or no longer"
     if error.errno == errno.ENOENT:
-        return f"{NOBODY_LISTENS[1]}: it is not up yet, or no longer"
+        return f"{NOTHING_LISTENS[1]}: it is not up yet, or no longer"
     if error.errno == errno.EAGAIN:
         return "it has too many unanswered connections"
     return f"it could not be reached: {error.strerror or error}"

@@ -1,6 +1,6 @@
 """The Unix socket at which a process listens, and who is let in.
 
-The folder keeps other users out (see `unix`), so whoever knocks is our user, or root. Even so at
+The folder keeps other users out (see `unix`), so only our user, or root, can connect. Even so at
 most `_ACCEPTS` are let in per turn: between them, who has connected is served. Who goes without a
 greeting is no part of a program; after `_STRANGERS` of them the door stays shut for a moment, so
 that the threads of this process get the interpreter lock while it is flooded.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _ACCEPTS = 16  # in one turn
 _STRANGERS, _STRANGERS_PAUSE = 64, 0.01  # after so many of them, so many seconds without accepting
 _NO_DESCRIPTOR_PAUSE = 0.1  # seconds without accepting when descriptors have run out
-# seconds for which they have, and nobody was let in, after which those who wait are told
+# seconds without descriptors, and without letting a process in, after which those who wait are told
 _SHORTAGE = 3.0
 _WARNINGS, _WARNINGS_PERIOD = 10, 5.0  # at most so many, in so many seconds
 

@@ -297,9 +297,7 @@ class ByteStream:
             self._leave_unwatched()
 
     def _leave_unwatched(self) -> None:
-        """The poller tells of an end again and again, wanted or not; nobody asks until the user
-        resumes.
-        """
+        """Leave the poller until the user resumes: it would report an end again and again."""
         with self._lock:
             if self._sock is not None and self._paused and not self._unwatched:
                 self._unwatched = True

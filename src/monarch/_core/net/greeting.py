@@ -1,14 +1,14 @@
 """The first bytes of a connection: from a connected socket to two sides that know each other.
 
-The same steps whatever the trust: TLS, where there is any; the client's proof (`PROOF_SIZE` bytes);
-the server's answer (one byte, 1, and its own proof; or zeros: refused). Without a secret the proofs
-are fixed texts, which still tell that the other side is one of us, and that it has let us in: TLS
-1.3 lets a client finish before its certificate was looked at. Exactly that many bytes are read;
-what follows them belongs to the stream.
+The steps are the same with every kind of trust: TLS, where there is any; the client's proof
+(`PROOF_SIZE` bytes); the server's answer (one byte, 1, and its own proof; or zeros: refused).
+Without a secret the proofs are fixed texts, which still tell that the other side is one of us, and
+that it has let us in: TLS 1.3 lets a client finish before its certificate was looked at. Exactly
+that many bytes are read; what follows them belongs to the stream.
 
 Each side is a generator that yields what it waits for, and a `Greeting` runs it on the poller's
-thread. A server makes nothing before the first byte has come, so whoever connects and says nothing
-costs a descriptor and little else.
+thread. A server makes nothing before the first byte has come, so a peer that connects and says
+nothing costs a descriptor and little else.
 
 What ends a greeting: success, a reason, or its owner, who calls `abort` after `GREETING_TIMEOUT`.
 """

@@ -2,10 +2,10 @@
 
 An epoll set of their own, which the poller watches as one descriptor. So a thread that waits for
 the answers of many processes borrows, and gives back, with one system call, reads those that are
-ready in one go, and nobody fights with it for the interpreter lock. Each connection can be borrowed
-alone as well; the set then does not tell of it.
+ready in one go, and no other thread fights with it for the interpreter lock. Each connection can be
+borrowed alone as well; the set then does not tell of it.
 
-What waits to be written is not lent: the poller's thread writes it, whoever reads.
+What waits to be written is not lent: the poller's thread writes it, even while another reads.
 """
 
 from __future__ import annotations

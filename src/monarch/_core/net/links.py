@@ -25,7 +25,7 @@ from ..wire.frame import AROUND, Frame
 from ..wire.link_limits import Limits, RunClock
 from ..wire.link_records import Packed
 from ..wire.link_table import Called, Cut, Deliver, Dial, Instruction, LinkTable, Lost, Up, Write
-from .dial import NOBODY_LISTENS, connect
+from .dial import NOTHING_LISTENS, connect
 from .flow import ByteStream
 from .listener import Listener, listen
 from .poller import Poller, Timer
@@ -60,7 +60,7 @@ class Links:
         identity: Random name of this process.
         name: What its host is called; asked at each greeting.
         trust: Who is let in, and how we prove who we are, unless `use_trust` says otherwise;
-            None: nobody, and nobody else is dialed.
+            None: no host is let in, and no host is dialed.
         handler: Is told what comes.
     """
 
@@ -100,12 +100,12 @@ class Links:
         """Let peers dial us on `channel`; the channel with the real port.
 
         Raises:
-            AddressError, ValueError, OSError: As `listener.listen`; or there is no trust to let
-                somebody in by.
+            AddressError, ValueError, OSError: As `listener.listen`; or there is no trust, so no
+                host could be let in.
         """
         if self._trust is None:
             raise ValueError(
-                f"nobody could be let in at {channel.name}: neither certificates nor a secret are"
+                f"no host could be let in at {channel.name}: neither certificates nor a secret are"
                 " given"
             )
         listener = listen(self._poller, channel, self._trust, self._accepted)
@@ -128,7 +128,7 @@ class Links:
         Args:
             starting: If there is no link yet, the peer may have yet to start:
                 `mesh_attach_config_timeout` bounds the wait for it. Otherwise
-                `channel_reconnect_timeout` does, and it is lost at once if nobody listens.
+                `channel_reconnect_timeout` does, and it is lost at once if nothing listens.
 
         Raises:
             ValueError: The frame is larger than `codec_max_frame_length`.
@@ -319,6 +319,6 @@ class _Events:
         links, number = self._links, self._number
         links._streams.pop(number, None)
         note("links", "stream %d ended: %s", number, reason)
-        refused = reason.startswith(NOBODY_LISTENS)
+        refused = reason.startswith(NOTHING_LISTENS)
         links._table.closed(number, reason, links._now(), final=final, refused=refused)
         links._carry_out()

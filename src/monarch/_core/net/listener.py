@@ -5,11 +5,11 @@ A socket that listens, and those who have connected to it and not yet proved who
 What ends an unfinished connection: success; a reason; `GREETING_TIMEOUT`; or that `MOST_GREETINGS`
 are there, of which the oldest goes, one of others before one of our user. Another user of this
 host, or an address of another host, has a quarter of them at most: who wants more is refused before
-anything is made, and keeps nobody waiting. Memory for them is bounded by that number, and until its
-first byte each costs a descriptor and little else: any number of strangers may knock. A step of a
-handshake takes up to a millisecond, so there is one per turn: between two of them, those who are in
-are served, and nobody is accepted while others wait for their steps. Who was refused, and why, is
-logged with the peer's address, some lines per period.
+anything is made, and keeps no other waiting. Memory for them is bounded by that number, and until
+its first byte each costs a descriptor and little else: any number of strangers may knock. A step of
+a handshake takes up to a millisecond, so there is one per turn: between two of them, those who are
+in are served, and no connection is accepted while others wait for their steps. Who was refused, and
+why, is logged with the peer's address, some lines per period.
 """
 
 from __future__ import annotations

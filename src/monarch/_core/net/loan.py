@@ -2,9 +2,9 @@
 
 A loan costs a system call when it begins and one when it ends. A thread that waits again and again,
 for short times, would pay that for each message. So a loan that is followed by the next within
-`_LINGER` *lingers*: the poller does not look, nobody reads, and whoever borrows next does so for
-free. What ends that: the next loan that somebody else had wanted meanwhile, or a timer, on the
-poller's thread, when nobody has borrowed for `_LINGER`. What comes in between waits as long; as
+`_LINGER` *lingers*: the poller does not look, no thread reads, and the next to borrow does so for
+free. What ends that: the next loan, if another thread had wanted one meanwhile, or a timer, on the
+poller's thread, when there was no loan for `_LINGER`. What comes in between waits as long; as
 that was a wrong guess, no loan lingers for `_PENALTY` then, which bounds what wrong guesses cost.
 """
 
@@ -55,7 +55,7 @@ class Lendable:
         self._lingers = False  # a timer looks after it
         self._returned = 0.0  # when the last loan ended
         self._earliest = 0.0  # when one may linger again
-        self._reading = threading.Lock()  # held by whoever reads
+        self._reading = threading.Lock()  # held by the thread that reads
         self._events = threading.Lock()  # held while what the poller watches for is changed
 
     @property
@@ -129,7 +129,7 @@ class Lendable:
     def _look_away(self) -> None:
         """Stop watching for the poller while a borrower reads that has not told the kernel yet."""
         with self._events:
-            if self._reading.locked():  # whoever gives it back has yet to take the other lock
+            if self._reading.locked():  # its holder gives it back, and has yet to take the other
                 self._watch(False)
 
     def _update_events(self) -> None:

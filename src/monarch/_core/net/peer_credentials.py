@@ -1,8 +1,8 @@
 """The user at the other end of a connection, as the kernel knows it.
 
 Of a local TCP connection it is asked by sock_diag(7), which looks one socket up. /proc/net/tcp says
-the same, but to read it takes 4 ms while somebody holds a thousand connections: a flood would be
-worth more to him than it costs him.
+the same, but to read it takes 4 ms while a thousand connections are open: a flood would cost
+us more than it costs the attacker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .unix import PeerRefused, credentials
 NOT_OPEN = (
     "without a secret or certificates, only loopback may be used. `monarch secret"
     " ~/.monarch/secret` makes a secret: copy that file to every host. Or pass ca= and private_key=;"
-    " or let whoever can connect run code here: configure(allow_unauthenticated_tcp=True)"
+    " or let all who can connect run code here: configure(allow_unauthenticated_tcp=True)"
 )
 
 _NETLINK_SOCK_DIAG = 4

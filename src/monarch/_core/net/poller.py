@@ -148,7 +148,7 @@ class Poller:
         """Release the descriptors; after `run` has returned, or in a forked child."""
         self._epoll.close()
         pipe = self._wake_read, self._wake_write
-        # a late call must not write to whoever gets the number next
+        # a late call must not write to the next file that gets this descriptor number
         self._wake_read = self._wake_write = -1
         for fd in pipe:
             if fd >= 0:
@@ -173,7 +173,7 @@ class Poller:
     def _wake(self) -> None:
         try:
             os.write(self._wake_write, b"\0")
-        except OSError:  # full: it will wake anyway; closed: nobody to wake
+        except OSError:  # full: it will wake anyway; closed: no thread to wake
             pass
 
     def _woken(self, events: int) -> None:

@@ -59,7 +59,7 @@ def addresses_of(host: str, port: int) -> Addresses:
     """The addresses of `host`, from the system's resolver, each once.
 
     Raises:
-        OSError: There are none, or nobody knows.
+        OSError: The name has no address, or no server could be asked for one.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

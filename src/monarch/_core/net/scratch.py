@@ -1,6 +1,6 @@
 """Memory to read into, one piece per thread.
 
-Whoever reads has done with it before it reads again.
+A reader is done with the content before its thread reads again.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Connections make and map them (`connection`, `send_queue`, with files from `segment_pool`). The
 sender writes the buffers into an anonymous memory file (one copy) and passes its descriptor with
 the message. Each receiver maps it copy-on-write, so what it writes there stays its own. There is no
-name and no file: the kernel frees the memory with the last descriptor or mapping, whoever dies
-first.
+name and no file: the kernel frees the memory with the last descriptor or mapping, even if the
+sender dies first.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Memory files that are written again once nobody uses what they held.
+"""Memory files that are written again once their former content is not used any more.
 
 Fresh memory is dear: the kernel takes some 50 ms to find, clear and fill 128 MB, and 20 ms to fill
 what is there. So the file of a large segment is kept for a while, and for the next.
 
-Whether anybody still has it, nobody needs to tell: each message gets an opening of the file of its
-own, and the kernel gives a write lease only on a file that nobody else has open. An opening lives
-in the message on its way, in the mapping of each receiver, and nowhere else; it goes with whoever
-dies. Where there are no leases, nothing is kept.
+Receivers need not say when they are done: each message gets its own opening of the file, and the
+kernel gives a write lease only on a file that no other process has open. An opening lives in the
+message on its way and in the mapping of each receiver, and nowhere else; the kernel closes it for a
+process that dies. Where there are no leases, nothing is kept.
 
 What is kept is let go once it has not been used for `_KEEP` seconds, so that only who sends large
 messages all the time holds memory for them: `_LIMIT` bytes at most.

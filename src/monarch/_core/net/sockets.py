@@ -66,7 +66,7 @@ def peer_name(sock: socket.socket) -> str:
 
 
 def listen_on(channel: Channel) -> socket.socket:
-    """A listening, non-blocking socket for the address itself, whatever it advertises.
+    """A listening, non-blocking socket for the address itself, not for the one it advertises.
 
     Raises:
         AddressError: It cannot be listened on here; the message says why.
@@ -130,7 +130,7 @@ def _remove_abandoned(path: str) -> None:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
-        # 0, or another error: somebody listens, or it is not ours: the bind says so
+        # 0, or another error: a process listens, or the file is not ours: the bind says so
         if probe.connect_ex(path) == errno.ECONNREFUSED:
             Path(path).unlink(missing_ok=True)
 

@@ -47,7 +47,7 @@ class TrafficLog:
                 self._past = _sum([self._past, connection.traffic()._replace(bytes_queued=0)])
 
     def total(self) -> tuple[Traffic, int]:
-        """All that was ever counted, and how many connections are open."""
+        """Return the traffic of open and closed connections, and how many are open."""
         with self._lock:
             return _sum([self._past, *(connection.traffic() for connection in self._open)]), len(
                 self._open

@@ -4,15 +4,15 @@ Unpickling is running code, so no byte of a peer is looked at before it has prov
 here. Four ways:
 
 **Certificates** (`ca` and `private_key`). TLS 1.3 in which both sides have a certificate, and
-verify that of the other against `ca`. What counts is the chain: whoever holds a key that `ca` has
-signed is in. Host names are not compared, as workers are dialed by address, through forwarded ports
-and under several names; use a CA for nothing but one cluster, and treat each key that it signs as a
-key to all of it. A certificate that limits its use must allow both server and client.
+verify that of the other against `ca`. What counts is the chain: a holder of a key that `ca` has
+signed is let in. Host names are not compared, as workers are dialed by address, through forwarded
+ports and under several names; use a CA for nothing but one cluster, and treat each key that it
+signs as a key to all of it. A certificate that limits its use must allow both server and client.
 
-**A shared secret** (RFC 2104 over a channel binding, RFC 5929). TLS 1.3 first, in which nobody
-verifies the server's certificate: its key pair is in this package for all to see. So far the line
-is safe from those who only listen, but either side may be talking to somebody in between. Then both
-prove that they have the secret *and are ends of the same TLS session*::
+**A shared secret** (RFC 2104 over a channel binding, RFC 5929). TLS 1.3 first, in which the
+server's certificate is not verified: its key pair is in this package for all to see. So far the
+line is safe from those who only listen, but either side may be talking to a man in the middle. Then
+both prove that they have the secret *and are ends of the same TLS session*::
 
     key    = scrypt(secret)                            once per process; slow, so that guessing is
     client ──▶  HMAC-SHA256(key, "...client", binding)  32 bytes
@@ -22,7 +22,7 @@ prove that they have the secret *and are ends of the same TLS session*::
 sides. In TLS 1.3 it is a MAC over the whole handshake (RFC 8446, 4.4.4): both key shares, both
 randoms, the server's certificate; keyed by what the two ends agreed on. Why that is sound:
 
-* Somebody in between ends one session and starts another. Each honest side has put fresh randomness
+* A man in the middle ends one session and starts another. Each honest side put fresh randomness
   into its own, so the two Finished messages differ (to make them equal is to find a collision of
   SHA-256), and a proof that is passed on does not verify. What ruled out tls-unique in TLS 1.2, the
   triple handshake, does not exist in 1.3. Sessions are never resumed, and no tickets are given:
@@ -35,7 +35,7 @@ randoms, the server's certificate; keyed by what the two ends agreed on. Why tha
 * AES-GCM is good for some 400 GB per key (RFC 8446, 5.5), and Python cannot renew one within a
   session. Beyond that, the margin shrinks slowly, from 2^-57; a link that is made anew has new
   keys.
-* The client proves first, so whoever can merely connect gets nothing to guess the secret from. An
+* The client proves first, so one who can merely connect gets nothing to guess the secret from. An
   impostor that a client dials does get one proof and can test guesses against it: hence scrypt, and
   secrets of at least 16 bytes, to be drawn at random. The salt is fixed because the sides share
   nothing else; a random secret needs none.
@@ -73,7 +73,7 @@ UNIX_ONLY, OPEN, SECRET, CERTIFICATES = "unix sockets only", "open", "shared sec
 _PUBLIC_KEY_PAIR = Path(__file__).with_name("public_key_pair.pem")
 _LABEL = b"monarch stream 1"
 _NO_TRUST = (
-    "there is no secret and no certificate, so nobody could tell a friend from a stranger. Run"
+    "there is no secret and no certificate, so a friend could not be told from a stranger. Run"
     " `monarch secret ~/.monarch/secret` once and copy the file to every host, or set"
     " MONARCH_SECRET or MONARCH_SECRET_FILE, or pass ca= and private_key="
 )
@@ -144,7 +144,7 @@ class Trust:
         context.options |= ssl.OP_NO_TICKET
         if self.mode == CERTIFICATES:
             context.verify_mode = ssl.CERT_REQUIRED
-            # whoever is in `ca` is trusted, also what is no root
+            # every certificate in `ca` is trusted, also one that is no root
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             context.load_verify_locations(cadata=self._ca)
             _load_key(context, self._private_key)
@@ -179,7 +179,7 @@ def trust_for(
     if ca == TRUST_ALL:
         if private_key is not None:
             raise ValueError(
-                f'ca="{TRUST_ALL}" verifies nobody, so a private_key makes no sense with it: pass'
+                f'ca="{TRUST_ALL}" verifies no peer, so a private_key makes no sense with it: pass'
                 " one or the other"
             )
         return _trust_secret(find_secret(secret), otherwise=OPEN)
@@ -197,7 +197,7 @@ def trust_for(
 
 
 def require_secret(address: str) -> None:
-    """Check that a host can be reached that nobody has said how to.
+    """Check that a host can be reached by the trust of this process alone.
 
     Raises:
         ValueError: Not without a secret, and there is none.

@@ -30,7 +30,7 @@ BUFFER_SIZE = 4 * 1024 * 1024
 BACKLOG = 4096
 PLACES = "/tmp", "/dev/shm"  # the second where the first is full, or can't be written
 _PREFIX = "monarch-"
-_YOUNG = 60.0  # seconds in which a folder in which nobody listens may be about to be used
+_YOUNG = 60.0  # seconds in which a folder without a listener may be about to get one
 
 
 class PeerRefused(ConnectionRefusedError):
@@ -59,13 +59,13 @@ def listens(fd: int) -> bool:
 
 
 def listen(address: ProcAddress, listener: socket.socket | None = None) -> socket.socket:
-    """A listening socket under the address's name, which nobody can take over while it lives.
+    """A listening socket under the address's name, which no process can take over while it lives.
 
     Args:
         listener: The socket to use, which another process may have already.
 
     Raises:
-        OSError: Somebody has that name, or no descriptor is left.
+        OSError: That name is in use, or no descriptor is left.
     """
     listener = listener or unbound()
     try:  # not `closed_on_error`, which takes calls: each proc does this at its start
@@ -82,7 +82,7 @@ def connect(address: ProcAddress) -> socket.socket:
     """Connect to a process on this host.
 
     Raises:
-        ConnectionRefusedError: Nobody listens there: not yet, or no longer.
+        ConnectionRefusedError: Nothing listens there: not yet, or no longer.
         BlockingIOError: Its backlog is full; try again.
         PeerRefused: It runs as another user.
     """
@@ -93,7 +93,7 @@ def connect(address: ProcAddress) -> socket.socket:
         check_peer(sock)
     except FileNotFoundError:
         sock.close()
-        raise _nobody_listens() from None
+        raise _nothing_listens() from None
     except BaseException:
         sock.close()
         raise
@@ -109,7 +109,7 @@ def path_of(address: ProcAddress) -> str:
     """
     folder = _folder(address.host)
     if folder is None:
-        raise _nobody_listens()
+        raise _nothing_listens()
     return f"{folder}/{address.proc}"
 
 
@@ -208,7 +208,7 @@ def _remove(folder: str) -> None:
         os.rmdir(folder)
 
 
-def _nobody_listens() -> ConnectionRefusedError:
+def _nothing_listens() -> ConnectionRefusedError:
     return ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
 
 

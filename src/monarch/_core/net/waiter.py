@@ -13,7 +13,7 @@ import select
 import threading
 from collections.abc import Callable
 
-_LONGEST_MS = 2**31 - 1  # what poll takes; whoever waits longer asks again
+_LONGEST_MS = 2**31 - 1  # what poll takes; for a longer wait it is called again
 
 
 class Waiter:
@@ -69,7 +69,7 @@ class Waiter:
 
 
 _spare: list[Waiter] = []
-"""Those that nobody uses.
+"""Waiters that are not in use.
 
 As only one thread waits for a connection, there are about as many as connections, however many
 threads wait: a process may have more actors than it may have files.

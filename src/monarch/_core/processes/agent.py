@@ -23,7 +23,7 @@ from ..hub import control_records as records
 from ..hub.contracts import Origin
 from ..hub.control_service import ControlRequest, ControlService, handles
 from ..hub.message_hub import MessageHub
-from ..hub.prints import NOBODY
+from ..hub.prints import NO_AUTHOR
 from ..hub.spawn_requests import SpawnRequest
 from ..supervision.failure import MISSING, WORKER_ENDED, Failure, host_lost
 from ..wire.address import AGENT, ProcAddress, random_name
@@ -45,7 +45,7 @@ _FLUSH_BOUND = 2.0
 # seconds after which the agent ends although the client that has shut it down does not say so
 _LET_GO = 10.0
 _LOOKS = 8  # within the time that it may be unused for
-_ORPHAN_GRACE = 1.0  # seconds, at most, to clean up when nobody is left to ask for more
+_ORPHAN_GRACE = 1.0  # seconds, at most, to clean up when the client that could ask for more is gone
 
 
 class Agent(ControlService):
@@ -114,10 +114,10 @@ class Agent(ControlService):
 
         def publish() -> None:
             if self._publish(request.peer, mark):
-                # not before: whoever hears of the end of this host instead knows that no mark comes
+                # not before: a client that hears of the end of this host expects no mark
                 request.answer()
             else:
-                request.refuse(Failure(MISSING, "this host shows its output to nobody any more"))
+                request.refuse(Failure(MISSING, "this host does not show its output any more"))
 
         def write() -> None:
             output.flush(lambda: self.hub.poller.call_soon(publish))
@@ -162,7 +162,7 @@ class Agent(ControlService):
     def tell_client(self, client: ProcAddress, text: str) -> None:
         """Have a client show a line that is of no proc; on any thread."""
         here = Source("", 0, "", socket.gethostname(), 0, 1, alone=True)
-        line = Output(here, "stderr", time.time(), [(NOBODY, text)])
+        line = Output(here, "stderr", time.time(), [(NO_AUTHOR, text)])
 
         def tell() -> None:
             self._publish(client, [line])
@@ -363,8 +363,8 @@ class Agent(ControlService):
         self.hub.poller.call_later(grace + _STUCK_GRACE, finish)
 
     def _spawner_lost(self, why: str) -> None:
-        """Every proc ends with the spawner, and this agent does, too: whoever depends on it sees
-        this host as gone.
+        """End this agent with its spawner, as every proc does: those who depend on it see this
+        host as gone.
         """
         self.reason = why  # which the farewell tells clients of other hosts
         own_client = self._subscribers.get(self.hub.root)
@@ -374,6 +374,6 @@ class Agent(ControlService):
 
 
 def _orphan_grace() -> float:
-    """Seconds that procs get to clean up when whoever they belong to is gone."""
+    """Seconds that procs get to clean up when their owner is gone."""
     limit: float = config.value("mesh_orphan_timeout")
     return min(_ORPHAN_GRACE, limit)

@@ -10,7 +10,6 @@ import gc
 import os
 import pickle
 import select
-import signal
 import sys
 
 from ..._guards.surroundings import explained
@@ -35,8 +34,6 @@ def main() -> None:
     if not _is_wanted(own):
         unix.release_all(own.local_host)
         return
-    # which also reaches a process that is stopped
-    spawner.hear_of_parents_end(signal.SIGCONT)
     here, there = control_pair()
     this = os.getpid()
     try:

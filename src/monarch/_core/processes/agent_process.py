@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ... import config
+from ..._child_watch import PR_SET_PDEATHSIG, Lifeline
 from ..._guards.surroundings import explained, require_pidfd
 from ..extension import in_every_proc
 from ..net import unix
@@ -47,30 +49,31 @@ def start_agent(
     parent = os.pidfd_open(os.getpid())
     own = AgentSpec(
         address, root, os.getpid(), parent, listener.fileno(), config.exported(),
-        tuple(in_every_proc),
-        local_host, channel, trust, report,
+        tuple(in_every_proc), local_host, channel, trust, report,
     )  # fmt: skip
     spec = write_spec(own)
-    package = os.path.dirname(
-        os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    )
     # found wherever the client found it, also when the script extended sys.path itself
+    package = os.path.abspath(__file__).rsplit(os.sep, 4)[0]
     # nothing of what is imported is garbage, and looking for some takes a twentieth of the time
     # until the agent is up
     code = (
-        f"import gc, sys; gc.disable(); sys.path.append({package!r}); from"
-        " monarch._core.processes.agent_main import main; main()"
+        "import ctypes, gc, sys; gc.disable();"
+        f" ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {int(signal.SIGCONT)});"
+        f" sys.path.append({package!r}); from monarch._core.processes.agent_main import main; main()"
     )
     # as multiprocessing does
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     adopted = channel.listening.fd if channel is not None else -1
+    lifeline = Lifeline()
+    given = listener.fileno(), spec, parent, lifeline.fd
     try:
         agent = subprocess.Popen(
             [sys.executable, *flags, "-c", code, str(spec)],
             stdin=subprocess.DEVNULL,
-            pass_fds=[fd for fd in (listener.fileno(), spec, parent, report, adopted) if fd >= 0],
+            pass_fds=[fd for fd in (*given, report, adopted) if fd >= 0],
             start_new_session=True,  # Ctrl-C in the terminal is for the client alone
         )
+        lifeline.tie(agent)
         try:
             # now that there is a process which removes it, should this one be killed
             unix.listen(name, listener)
@@ -84,6 +87,6 @@ def start_agent(
     except OSError as error:
         raise explained(error, "the host agent") from error
     finally:
-        for fd in (listener.detach(), spec, parent):
+        for fd in (listener.detach(), *given[1:]):
             if fd >= 0:  # `listen` closes the socket that it can't use
                 os.close(fd)

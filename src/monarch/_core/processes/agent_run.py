@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import socket
+from contextlib import suppress
 from functools import partial
 
 from ... import config
@@ -54,11 +55,14 @@ def run(own: AgentSpec, control: socket.socket, spawner_pid: int) -> None:
         agent.gateway.close(f"its agent has ended: {agent.reason}")
     hub.close(Failure(STOPPED, "the host agent has ended"))
     control.close()
+    with suppress(ProcessLookupError):
+        # it may have been stopped before it could ask the kernel to be told of this end
+        os.kill(spawner_pid, signal.SIGCONT)
     unix.release_all(own.local_host)
 
 
 def _let_others_in(agent: Agent, own: AgentSpec) -> bool:
-    """Listen for other hosts, and tell whoever started this agent how that went."""
+    """Listen for other hosts, and tell the starter of this agent how that went."""
     logging.basicConfig(format="%(asctime)s %(message)s")  # whom a worker has refused, and when
     assert own.channel is not None and own.trust is not None
     channel, error = own.channel, ""

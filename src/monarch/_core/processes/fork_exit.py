@@ -105,7 +105,7 @@ def _take_modules_down(inherited: dict[str, None]) -> None:
 
 
 def _write_files() -> None:
-    """Whatever still holds them: objects of before the fork are frozen, and not among these."""
+    """Flush the files of this child; those of before the fork are frozen, and not found here."""
     found = [each for each in gc.get_objects() if type(each) in _FILES]
     for file in (sys.stdout, sys.stderr, *sorted(found, key=lambda each: _FILES.index(type(each)))):
         with suppress(Exception):  # closed, read-only, or broken

@@ -90,7 +90,7 @@ class Pauses:
         self._watched[pid] = Watchdog(self._poller, timeout, lambda: self._check(pid, timeout))
 
     def _check(self, pid: int, timeout: float) -> None:
-        # that it goes on may have been said to somebody who could not pass it on
+        # that it goes on may have been said to a process that could not pass it on
         if is_stopped(pid):
             self._frozen(pid, timeout)
         elif is_held(pid):  # and may be left as it was found

@@ -61,7 +61,7 @@ def _nothing() -> None: ...
 
 
 class HostProcs:
-    """All procs of this host, and the meshes that they belong to.
+    """The procs of this host, and the meshes that they belong to.
 
     Args:
         hub: Hub of the agent.
@@ -99,7 +99,7 @@ class HostProcs:
     # what others want
 
     def of(self, uid: str, ranks: Collection[int]) -> list[ProcEntry]:
-        """Some procs of a mesh, if it is still here."""
+        """Return the procs of these ranks of a mesh; none if it is not here any more."""
         mesh = self.meshes.get(uid)
         return (
             [] if mesh is None else [entry for rank, entry in mesh.procs.items() if rank in ranks]
@@ -302,7 +302,7 @@ class HostProcs:
             starting.failed(
                 f"error spawning proc mesh {mesh.name}: {limit} not ready: {names}{why}"
             )
-        for entry in late:  # whoever calls its actors is told
+        for entry in late:  # callers of its actors are told
             self._condemn(entry, UNSTARTED, f"the process was killed: it was not up {limit}{why}")
 
     def _outcome(self, name: str, connected: float, waited: bool) -> tuple[bool, Failure | None]:
@@ -414,12 +414,12 @@ class HostProcs:
     def _end_waits(self, entry: ProcEntry) -> None:
         for gone in self._awaiting_end.pop(entry, []):
             gone()
-        if entry.mesh.over:  # one that nobody waited for any more: it was forked late, to be killed
+        if entry.mesh.over:  # one that was given up: it was forked late, to be killed
             self._forget(entry.mesh)
 
 
 class _Starting:
-    """Procs that were asked for together, and whoever waits until all of them are up."""
+    """Procs that were asked for together, and the answer when all of them are up."""
 
     def __init__(self, answer: Callable[[Exception | None], None]) -> None:
         # those that are not up yet, in the order of their ranks

@@ -2,7 +2,7 @@
 
 Each proc leads a process group of its own, so what it starts is in that group, unless it has asked
 for another (``setsid``; ``start_new_session=True`` of `subprocess`), which is how a program that is
-to stay says so. When a proc has ended, its group gets SIGTERM, and SIGKILL if somebody is left
+to stay says so. When a proc has ended, its group gets SIGTERM, and SIGKILL if a process is left
 after a moment. The moment is for helpers that clean up after others, as the resource tracker of
 `multiprocessing` does: it ignores SIGTERM, and ends when those that it looks after have.
 
@@ -11,7 +11,7 @@ meant to go on, and are found only by reading all of ``/proc``. A group costs on
 each proc.
 
 The agent sees to that, also when it has lost its spawner; if the agent is lost, the spawner does.
-Should both be killed at the same moment, nobody does: what else is there knows no groups, and a
+Should both be killed at the same moment, neither does: no other process knows the groups, and a
 helper that did would be one more process of every program.
 """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import codecs
 
-from ..hub.prints import BEGIN, END, NEWLINE, NOBODY, Note, read_note
+from ..hub.prints import BEGIN, END, NEWLINE, NO_AUTHOR, Note, read_note
 from .output import Run
 
 LONGEST = 16 << 20
@@ -106,7 +106,7 @@ class LineSplitter:
 
 def _runs(whole: bytes) -> list[Run]:
     if BEGIN not in whole:
-        return [(NOBODY, _text(whole))]
+        return [(NO_AUTHOR, _text(whole))]
     if whole.startswith(BEGIN):
         head = whole[: whole.find(END) + 1]
         note = read_note(head)
@@ -117,17 +117,17 @@ def _runs(whole: bytes) -> list[Run]:
                 return [(note, _text(text))]  # each line begins with the same head
     runs: list[tuple[Note, list[str]]] = []
     for line in whole.split(b"\n"):
-        # more than one where somebody else began before the line ended
+        # more than one where another author began before the line ended
         first, *others = line.split(BEGIN)
         if first or not others:
-            _add(runs, NOBODY, _text(first))
+            _add(runs, NO_AUTHOR, _text(first))
         for part in others:
             head, end_, text = part.partition(END)
             if end_:
                 note = read_note(BEGIN + head + END)
                 _add(runs, note, _text(text.replace(NEWLINE, b"\n") if note.logger else text))
             else:
-                _add(runs, NOBODY, _text(BEGIN + part))
+                _add(runs, NO_AUTHOR, _text(BEGIN + part))
     return [(note, "\n".join(texts)) for note, texts in runs]
 
 

@@ -1,7 +1,8 @@
 """The output of procs: lines, from the pipes that the host agent reads to the client's terminal.
 
 `lines` (agent) keeps them whole; `Printer` (client) writes each in one piece, on a thread of its
-own, so that a slow terminal slows nothing else. For what is shown before an answer, see `unshown`.
+own, so that a slow terminal slows nothing else. For what is shown before an answer, see
+`pending_output`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ..wire.address import ProcAddress
 
 logger = lazy_logger("monarch.runtime")
 
-_LIMIT = 64 << 20  # characters that wait for whoever reads the client's output
+_LIMIT = 64 << 20  # characters that wait for the reader of the client's output
 _AT_ONCE = 64 << 10  # characters that are written in one piece, if so many wait
 
 Run = tuple[Note, str]
@@ -63,7 +64,7 @@ class Source(NamedTuple):
 
 
 class Output(NamedTuple):
-    """Some lines of one proc.
+    """Lines of one proc, which were read together.
 
     Attributes:
         source: Which.
@@ -118,7 +119,7 @@ class OutputSink(Protocol):
         """Take whole lines.
 
         Args:
-            output: They are taken, whatever is returned.
+            output: Taken in either case.
             room: Called, on any thread, when there is room again.
 
         Returns:
@@ -139,8 +140,8 @@ class OutputSink(Protocol):
 
 
 class Mark(NamedTuple):
-    """Stands in a host's stream of output behind all that was printed there before somebody asked
-    for it.
+    """Stands in a host's stream of output behind all that was printed there before it was asked
+    for.
     """
 
     agent: ProcAddress
@@ -151,7 +152,7 @@ class Printer:
     """Writes to the client's ``sys.stdout`` and ``sys.stderr`` as they are at that moment, on a
     thread of its own.
 
-    What is not written yet is bounded: where nobody reads what the client prints, lines beyond
+    What is not written yet is bounded: where the client's output is not read, lines beyond
     `_LIMIT` are left out, and counted.
     """
 
@@ -293,7 +294,7 @@ def _keep_lines_whole(*streams: object) -> None:
     for stream in streams:
         # only Python's own: what a program, or a notebook, has put in their place is its concern
         if type(stream) is io.TextIOWrapper and stream.write_through:
-            with suppress(OSError, ValueError):  # nobody reads it, or it is closed
+            with suppress(OSError, ValueError):  # its reader has gone, or it is closed
                 stream.reconfigure(line_buffering=True, write_through=False)
                 # or both write what has no end of a line
                 os.register_at_fork(before=functools.partial(_flush, stream))

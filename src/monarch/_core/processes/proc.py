@@ -14,9 +14,8 @@ import sys
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from ... import _seeds, _slow_imports, _stack_dump, config
+from ... import _seeds, _slow_imports, _stack_dump, _threads, config
 from ..._guards import main_guard
-from ..._guards.main_guard import SPEC_VARIABLE
 from ..._title import set_title
 from .. import extension
 from ..actors import debugging, log, sampling
@@ -165,6 +164,7 @@ def _settle(spec: ProcSpec) -> None:
     builtins.input = _input
     config.inherit(spec.config, drop_configured=True)
     _seeds.reseed(spec.config.get("seed"))
+    _threads.limit(config.value("threads"))
     if config.value("file_log_level"):
         extension.engine_log(sys.argv[0], spec.root.proc)
     main_guard.nesting = spec.nesting
@@ -210,7 +210,7 @@ def _input(prompt: object = "", /) -> str:
 
 def main() -> None:
     """Entry of an executed proc, which finds its spec in an inherited file."""
-    with os.fdopen(int(os.environ.pop(SPEC_VARIABLE)), "rb") as file:
+    with os.fdopen(int(os.environ.pop(main_guard.SPEC_VARIABLE)), "rb") as file:
         spec = pickle.load(file)
     _settle(spec)
     spawner.ignore_warnings()  # forks have the handler of the spawner

@@ -48,12 +48,12 @@ _BURY = ("release", "announce", "settle")
 # forked: it has a process                       report: it is up; tell who asked for it, if it was the last
 # ready: it says that it is up                   refuse: tell who asked for it that it did not start
 # failed: it could not be started                ask_to_end: ask the process to end
-# stop: somebody wants it to end                 hurry: "overdue" follows soon
+# stop: it is asked to end                       hurry: "overdue" follows soon
 # overdue: it should be up, or have ended        kill: end the process, if there is one
 # given_up: it has had its time to end           linger: read what it wrote last; "silent" follows
 # kill: it must end, now or once it is forked    release: let go of its socket
 # exited: the process has ended                  announce: tell other hosts
-# silent: it had nothing to say                  tell_owner: tell whoever owns its mesh
+# silent: it had nothing to say                  tell_owner: tell the owner of its mesh
 # abandoned: it will not be started again        clear: end what it leaves behind, then tell those who wait for its end
 #                                                end_waits: tell those who wait for its end
 #
@@ -123,7 +123,7 @@ _UNWANTED = (CANCELLED, HALTING, STOPPING, HALTED)
 # seconds for which a process that runs may not be reached; one that dies is known to be dead long
 # before
 _DEAF = 1.0
-_TAIL_LINES = 10  # kept for failure reports, whatever `tail_log_lines` says
+_TAIL_LINES = 10  # kept for failure reports, also where `tail_log_lines` is less
 
 
 class Wanted(NamedTuple):
@@ -206,7 +206,7 @@ class ProcEntry:
         self.incarnation = incarnation
         self._created = now
         self._previous = previous
-        # since when nobody has been let in; 0 if the last one was, or nobody has tried
+        # since when connections are refused; 0 if the last one was accepted, or none was tried
         self._unreached = 0.0
         self._stop: Failure | None = None  # why it is asked to end, as callers are told
         self._kill_reason: tuple[str, str] | None = None  # cause and reason for which it is killed
@@ -309,8 +309,8 @@ class ProcEntry:
         self._unreached = 0.0
 
     def unreached(self, now: float) -> tuple[str, ...]:
-        """It lets nobody in, though it runs: the program may have replaced itself (`os.execv`), or
-        closed all its descriptors.
+        """It accepts no connection, though it runs: the program may have replaced itself
+        (`os.execv`), or closed all its descriptors.
         """
         self._unreached = self._unreached or now
         if now - self._unreached < _DEAF:
@@ -328,7 +328,7 @@ class ProcEntry:
 
         Args:
             status: As `os.waitpid` gives it.
-            suspicion: What else may be behind a SIGKILL that nobody here has sent.
+            suspicion: What else may be behind a SIGKILL that was not sent from here.
         """
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
@@ -360,7 +360,7 @@ class ProcEntry:
             told = self._stop
             death = death._replace(cause=told.cause, reason=told.reason, proc=told.proc, output=())
         if last == "silent" and not death.is_stop and self._kill_reason is None:
-            # which is no news to its owner, unlike that somebody has killed it
+            # which is no news to its owner, unlike a kill from outside
             death = death._replace(cause=UNSTARTED)
         return self._about(death)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from ..calls.pending import countdown
-from ..hub.prints import NOBODY
+from ..hub.prints import NO_AUTHOR
 from ..net.poller import Poller, Timer, guarded
 from ..shape import Point
 from ..wire.address import ProcAddress
@@ -88,7 +88,7 @@ class ProcOutput:
             self._close(printing, fd)
         self._say_left_out(printing)
         del self._printing[entry.address.proc]
-        self._release(printing, *printing.held)
+        self._release(printing, *printing.paused)
         sink = self.sinks.get(entry.mesh.root)
         if sink is not None:
             sink.ended(self._source(printing))
@@ -108,7 +108,7 @@ class ProcOutput:
         def finish() -> None:
             waited = set(self._printing if names is None else names)
             for name, printing in self._printing.items():
-                if printing.held and (name in waited or "name" in printing.held):
+                if printing.paused and (name in waited or "name" in printing.paused):
                     # once: it may print for ever
                     printing.when_read.append(partial(self.passed_on, then, waited - {name}))
                     return
@@ -118,7 +118,7 @@ class ProcOutput:
                         self._read(printing, fd)
                 for rest in self._rests.copy():
                     self._show_rest(*rest)
-            finally:  # whoever asked waits for the answer, whatever became of one pipe
+            finally:  # the answer is waited for, also if one pipe could not be read
                 then()
 
         self._poller.call_soon(lambda: self._poller.call_soon(finish))
@@ -148,8 +148,8 @@ class ProcOutput:
         self._poller.add(fd, lambda events: self._read(printing, fd))
 
     def _gather(self, printing: _Printing, fd: int) -> None:
-        """Read this pipe in a while, whatever comes: to read each line by itself would cost all
-        others more than it is worth.
+        """Read this pipe in a while, not at each line: that would cost all others more than it is
+        worth.
         """
         self._poller.remove(fd)
         if not self._gathering:
@@ -159,7 +159,7 @@ class ProcOutput:
     def _read_gathered(self) -> None:
         waiting, self._gathering, self._collects = self._gathering, {}, True
         for number, (printing, fd) in enumerate(waiting, 1):
-            if fd in printing.streams and not printing.held:
+            if fd in printing.streams and not printing.paused:
                 guarded(partial(self._listen_to, printing, fd))
                 guarded(partial(self._read, printing, fd))
             if number % _TOGETHER == 0:
@@ -168,19 +168,19 @@ class ProcOutput:
         self._send()
 
     def _hold(self, printing: _Printing, reason: str) -> None:
-        if not printing.held:
+        if not printing.paused:
             for fd in printing.streams:
                 self._poller.remove(fd)
-        printing.held.add(reason)
+        printing.paused.add(reason)
 
     def _release(self, printing: _Printing, *reasons: str) -> None:
-        if not printing.held:
+        if not printing.paused:
             return
-        printing.held.difference_update(reasons)
-        if printing.patience is not None and "sink" not in printing.held:
+        printing.paused.difference_update(reasons)
+        if printing.patience is not None and "sink" not in printing.paused:
             printing.patience.cancel()
             printing.patience = None
-        if not printing.held:
+        if not printing.paused:
             self._listen(printing)
             waiting, printing.when_read = printing.when_read, []
             for then in waiting:
@@ -208,7 +208,7 @@ class ProcOutput:
                 now - printing.last_read < 2 * _GATHER
                 and len(data) < _MUCH
                 and (printing, fd) not in self._gathering
-                and not printing.held
+                and not printing.paused
             ):
                 self._gather(printing, fd)
             printing.last_read = now
@@ -287,7 +287,8 @@ class ProcOutput:
             )
             printing.left_out = 0
             self._publish(
-                printing.entry.mesh.root, [Output(source, "stderr", time.time(), [(NOBODY, text)])]
+                printing.entry.mesh.root,
+                [Output(source, "stderr", time.time(), [(NO_AUTHOR, text)])],
             )
 
     def _source(self, printing: _Printing) -> Source:
@@ -317,5 +318,5 @@ class _Printing:
         self.unshown = 0  # characters
         self.left_out = 0  # lines
         self.patience: Timer | None = None
-        self.held: set[str] = set()  # why its pipes are not read
+        self.paused: set[str] = set()  # why its pipes are not read
         self.when_read: list[Callable[[], object]] = []

@@ -23,11 +23,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from ... import _seeds, config
-from ..._child_watch import ChildWatch, changes
+from ... import _seeds, _threads, config
+from ..._child_watch import PR_SET_PDEATHSIG, ChildWatch, changes
 from ..._descriptors import allow_many
 from ..._guards import main_guard
-from ..._guards.main_guard import SPEC_VARIABLE
 from ..._guards.surroundings import explain
 from ..._namedtuple import compile_constructors
 from ..hub import prints
@@ -39,7 +38,6 @@ from .fork_exit import disarm_finalizers, libc
 from .leftovers import signal_group
 from .specs import PROC_MODULE, ProcSpec, needs_exec, write_spec
 
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 # seconds after the end of the client that the agent has to end; it has bounds of its own
 _AGENT_BOUND = 8
@@ -117,7 +115,7 @@ class Spawner:
                     if spec is not None:
                         return spec
             except (EOFError, ConnectionError):
-                # the agent is gone, which the kernel also tells whoever is busy, by a signal
+                # the agent is gone, which the kernel also tells a busy process, by a signal
                 self._end_groups()
                 return None
 
@@ -164,7 +162,9 @@ class Spawner:
             self.inherited = dict.fromkeys(sys.modules)
             _seeds.find()
         here = dict(os.environ)
-        environ = here if request.environ is None else request.environ
+        environ = (
+            here if request.environ is None else _threads.strip(request.environ, request.config)
+        )
         disarm_finalizers()
         gc.freeze()  # so that collections in the children do not copy the pages they share
         for start in request.starts:
@@ -185,12 +185,9 @@ class Spawner:
         The first, if it comes alone, neither waits for it nor shares a core with it.
         """
         self._warm = True
-        for module in (
-            "monarch._core.actors.async_cell",
-            "monarch._core.hub.remote_router",
-            "faulthandler",
-        ):
+        for module in ("monarch._core.actors.async_cell", "monarch._core.hub.remote_router"):
             importlib.import_module(module)
+        importlib.import_module("faulthandler")
         prefer_forkserver()
         compile_constructors()
         config.read_defaults()
@@ -223,6 +220,7 @@ class Spawner:
             here: That of this process.
         """
         address = ProcAddress(request.host, request.proc_name(start.rank))
+        settings = _threads.shared(request.config, start.env, environ, request.per_host)
         ours: list[int] = []
         theirs = [listener]
         try:
@@ -232,7 +230,7 @@ class Spawner:
                 theirs.append(write)
             spec = ProcSpec(
                 address, self._host, request.root, request.mesh, request.name, start.rank, listener, request.sys_path,
-                request.cwd, _seeds.of_rank(request.config, start.rank, start.incarnation), request.nesting, request.logging,
+                request.cwd, _seeds.of_rank(settings, start.rank, start.incarnation), request.nesting, request.logging,
                 tuple(os.fstat(fd).st_ino for fd in theirs[1:]), start.log_level,
             )  # fmt: skip
             pid = self._fork(*theirs)
@@ -241,14 +239,14 @@ class Spawner:
                 theirs.clear()
                 return self._child(spec, start, start.environment(environ), here)
             self._groups[pid] = request.ends_groups
-            # before it may be known that the child has ended: nobody must reach what it listened at
+            # before it may be known that the child has ended: no peer must reach its old listener
             while theirs:
                 os.close(theirs.pop())
             try:
                 ours.append(os.pidfd_open(pid))  # here, where the child cannot have been reaped yet
                 send_message(self._control, Forked(request.mesh, start.rank, pid), ours)
             except OSError:
-                os.kill(pid, signal.SIGKILL)  # nobody could watch it
+                os.kill(pid, signal.SIGKILL)  # its end could not be watched for
                 raise
         finally:
             for fd in (*ours, *theirs):
@@ -310,9 +308,7 @@ class Spawner:
 
 
 def _reason(error: OSError) -> str:
-    if error.errno != errno.EAGAIN:
-        return f"{type(error).__name__}: {error}"
-    return explain()
+    return explain() if error.errno == errno.EAGAIN else f"{type(error).__name__}: {error}"
 
 
 def _binding(start: Start) -> tuple[str, list[str]]:
@@ -340,7 +336,7 @@ def execute(
         argv = ["numactl", *numactl, command.program, *command.args]
     if os.getcwd() != spec.cwd and os.path.isdir(spec.cwd):
         os.chdir(spec.cwd)
-    os.execvpe(program, argv, {**env, SPEC_VARIABLE: str(fd)})
+    os.execvpe(program, argv, {**env, main_guard.SPEC_VARIABLE: str(fd)})
 
 
 def _die(error: BaseException) -> NoReturn:
@@ -364,7 +360,7 @@ def ignore_warnings() -> None:
 
 def prefer_forkserver() -> None:
     """Have `multiprocessing` start its processes from a clean one."""
-    with suppress(OSError):  # out of descriptors, say: whoever uses it will see
+    with suppress(OSError):  # out of descriptors, say: its first use will raise
         importlib.import_module("monarch._core.processes.forkserver").prefer()
 
 
@@ -376,13 +372,6 @@ def _adopt_orphans() -> None:
     libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def hear_of_parents_end(number: signal.Signals) -> None:
-    """Have the kernel send this process a signal when its parent ends, or the thread of it that has
-    started this process.
-    """
-    libc().prctl(_PR_SET_PDEATHSIG, number)
-
-
 def _end_agent(agent: int) -> None:
     """The agent has not ended with its client: it is stopped, or stuck."""
     if os.getppid() == agent:
@@ -390,8 +379,10 @@ def _end_agent(agent: int) -> None:
 
 
 def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Have the kernel send this process a signal when its parent ends, or has ended already."""
-    hear_of_parents_end(number)
+    """Have the kernel send this process a signal when its parent ends, or the thread of it that has
+    started this process; end now if the parent has ended already.
+    """
+    libc().prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)
 

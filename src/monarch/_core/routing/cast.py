@@ -2,8 +2,8 @@
 
 The sender's gateway is the root. It splits the hosts into at most `fanout` runs of neighbours; the
 first host of each run takes the call, and splits the rest in the same way. The tree is therefore a
-function of the list of hosts alone: a slice has a tree of its own, and whoever knows the list knows
-who stands below whom, which is what `Branch` says.
+function of the list of hosts alone: a slice has a tree of its own, and a host that knows the list
+knows who stands below whom, which is what `Branch` says.
 
 Cost, for `n` hosts: `n` messages down, at most `n` up (answers of a subtree are joined), in
 ``log(n) / log(fanout)`` hops.

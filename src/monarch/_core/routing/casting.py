@@ -267,9 +267,7 @@ class Casting:
             self._flush(cast, prompt=bool(frame.flags & PROMPT))
 
     def _late_replies(self, source: ProcAddress, frame: Frame) -> None:
-        """The cast is over, but not all that is said by way of it: somebody has ended since, or
-        says something twice.
-        """
+        """Pass on replies to a cast that is over: a process has ended since, or answers twice."""
         if not frame.payload or frame.flags & LOST:
             return
         if source.host in self._gateway.names:
@@ -312,7 +310,7 @@ class Casting:
     # over
 
     def ended(self, source: ProcAddress) -> None:
-        """A process of this host has ended; nobody waits for what it has asked."""
+        """Drop the casts of a process of this host that has ended."""
         for cast in [
             cast for cast in self._casts.values() if cast.source == source and cast.parent is None
         ]:

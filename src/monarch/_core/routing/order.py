@@ -61,7 +61,7 @@ class Numbering:
 
 
 class Reordering:
-    """The receiving side. Messages are whatever the caller hands in.
+    """The receiving side. Messages are objects of any type.
 
     Args:
         dropped: Called with each message that waited for one before it, and will not be handed on

@@ -1,7 +1,7 @@
 """The route of a frame that leaves its host: sender, receiver, and place in the order.
 
-The route stands before the frame's own meta, and the frame is flagged `ROUTED`, so that whoever
-passes it on reads a few bytes and touches neither payload nor buffers. Layout (little endian)::
+The route stands before the frame's own meta, and the frame is flagged `ROUTED`, so that a
+gateway reads a few bytes and touches neither payload nor buffers. Layout (little endian)::
 
     order u64 | cast u64 | four lengths u16 | host and proc of the receiver, host and proc of the sender
 """

@@ -1,4 +1,4 @@
-"""MeshTrait: what every mesh can do with its geometry, whatever its elements are."""
+"""MeshTrait: the methods of every mesh that concern its geometry, not its elements."""
 
 from __future__ import annotations
 

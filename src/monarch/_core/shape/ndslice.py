@@ -130,7 +130,7 @@ class Slice:
         return True
 
     def ranks(self) -> Sequence[int]:
-        """All ranks in row-major order."""
+        """The ranks in row-major order."""
         if self.is_contiguous:
             return range(self._offset, self._offset + len(self))
         ranks = [self._offset]

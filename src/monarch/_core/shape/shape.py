@@ -294,7 +294,7 @@ class Shape(_LabelledSlice):
 
     @property
     def region(self) -> Region:
-        """The same labels and ranks as a region."""
+        """A region with these labels and ranks."""
         return Region(self._labels, self._ndslice)
 
     def at(self, label: str, i: int) -> Shape:
@@ -362,7 +362,7 @@ class Shape(_LabelledSlice):
         return dict(zip(self._labels, self._ndslice.coordinates(rank), strict=True))
 
     def ranks(self) -> list[int]:
-        """All ranks in row-major order."""
+        """The ranks in row-major order."""
         return list(self._ndslice.ranks())
 
     def _dimension(self, label: str) -> int:
@@ -389,7 +389,7 @@ class Shape(_LabelledSlice):
 
 
 class Region(_LabelledSlice):
-    """Some ranks of a larger space, arranged and labelled.
+    """Ranks of a larger space, arranged and labelled.
 
     The arguments and errors are those of `Shape`.
     """
@@ -401,7 +401,7 @@ class Region(_LabelledSlice):
         return self._ndslice
 
     def as_shape(self) -> Shape:
-        """The same labels and ranks as a shape."""
+        """A shape with these labels and ranks."""
         return make_shape(self._labels, self._ndslice)
 
     def point_of_base_rank(self, base_rank: int) -> Point:

@@ -107,7 +107,7 @@ class ValueMesh(MeshTrait, Generic[V]):
         return self.items()
 
     def values(self) -> list[V]:
-        """All values in row-major order, as a new list."""
+        """Return a new list of the values in row-major order."""
         return list(self._values)
 
     def get(self, rank: int) -> V:
@@ -155,7 +155,7 @@ class ValueMesh(MeshTrait, Generic[V]):
         Args:
             key: one of
 
-                * a whole number: the value at that row-major position, as `get`, whatever the
+                * a whole number: the value at that row-major position, as `get`, with any
                   dimensions;
                 * a mapping from label to index or Python slice, such as a Point: as `slice`;
                 * a tuple with one index or Python slice for each dimension, outermost first: as
@@ -197,7 +197,7 @@ class ValueMesh(MeshTrait, Generic[V]):
         return table.as_text(f"ValueMesh({self.extent}):", self.extent, self._values.__getitem__)
 
     def _repr_html_(self) -> str:
-        """The same table for notebooks, with everything escaped."""
+        """Return the table for notebooks, with everything escaped."""
         return table.as_html(f"ValueMesh({self.extent})", self.extent, self._values.__getitem__)
 
     def __reduce__(self) -> tuple[object, ...]:

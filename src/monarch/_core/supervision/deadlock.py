@@ -22,11 +22,11 @@ under way, one more wait is given up than was needed.
 
 *No false report.* When the probe is back, the first wait is on and keeps the call of the last one.
 So that call is unanswered and the last wait, seen before, has stayed on; so the call that it was
-seen to keep is unanswered, too, and so on, back to the first. This needs three things of whoever
-calls this. A call's answer is the only thing that ends a wait: what has a time limit, or could be
-ended by another answer, is no wait. A call is answered only by the code that handles it: one whose
-response port was handed out is kept by nobody. And a call is kept by a wait only where both were
-seen at one moment.
+seen to keep is unanswered, too, and so on, back to the first. This needs three things of the
+caller. A call's answer is the only thing that ends a wait: what has a time limit, or could be
+ended by another answer, is no wait. A call is answered only by the code that handles it: one with a
+response port that was handed out is kept by no actor. And a call is kept by a wait only where both
+were seen at one moment.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ EVERYTHING = None
 runs.
 """
 
-NOBODY = object()
+NO_ACTIVITY = object()
 
 
 class CallId(NamedTuple):
@@ -102,7 +102,7 @@ def keeper(
     waiting: Collection[Any],
     serving: object = EVERYTHING,
 ) -> object:
-    """The activity of one actor whose wait keeps it from answering `call`; `NOBODY` if none does.
+    """Return the activity of an actor by which it can't answer `call` yet, or `NO_ACTIVITY`.
 
     Args:
         queued: What it has received and not begun.
@@ -110,12 +110,12 @@ def keeper(
         waiting: The activities that wait.
         serving: The activity that takes what is queued.
     """
-    activity = next((activity for activity, taken in handled.items() if taken == call), NOBODY)
-    if activity is NOBODY and call in queued:
+    activity = next((activity for activity, taken in handled.items() if taken == call), NO_ACTIVITY)
+    if activity is NO_ACTIVITY and call in queued:
         activity = serving
-    if activity is not NOBODY and EVERYTHING in waiting:
+    if activity is not NO_ACTIVITY and EVERYTHING in waiting:
         activity = EVERYTHING
-    return activity if activity in waiting else NOBODY
+    return activity if activity in waiting else NO_ACTIVITY
 
 
 class Chaser:

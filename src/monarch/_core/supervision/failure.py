@@ -9,7 +9,7 @@ from typing import Any
 from ..._lazy import shown_by
 from ..._namedtuple import NamedTuple
 
-EXCEPTION = "exception"  # user code raised where nobody could catch it
+EXCEPTION = "exception"  # user code raised where no caller could catch it
 ABORTED = "aborted"  # the actor ended itself with kill() or abort()
 KILLED = "killed"  # a signal ended the process
 EXITED = "exited"  # the process ended itself
@@ -17,9 +17,9 @@ FROZEN = "frozen"  # a signal had stopped the process, nothing continued it, so 
 DEAF = "deaf"  # the process ran and no longer listened, so it was ended
 HOST = "host"  # the host agent is gone
 LINK = "link"  # the connection broke although the process runs
-STOPPED = "stopped"  # not a failure: somebody stopped it
+STOPPED = "stopped"  # not a failure: its stop was asked for
 MISSING = "missing"  # nothing of that name was ever there
-UNSTARTED = "unstarted"  # the process never came up; whoever asked for it has the error
+UNSTARTED = "unstarted"  # the process never came up; the caller of the spawn has the error
 UNHANDLED = "unhandled"  # something it owns failed, and it did not handle that
 
 
@@ -48,7 +48,7 @@ class Failure(NamedTuple):
         signal: Number of the signal that ended it, if one did.
         output: The last lines the process printed.
         source: The failure that led to this one, if another did.
-        error: The exception that ended the actor, as bytes that whoever asks for it unpickles;
+        error: The exception that ended the actor, as bytes that are unpickled when it is read;
             empty if none did.
         incarnation: How often the actor, or the process, had been started again before.
         restarts: Whether it may be started again; those who call it then wait for that instead of

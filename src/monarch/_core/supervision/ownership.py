@@ -1,6 +1,6 @@
 """The meshes that one actor owns, in order of creation, and their failed ranks.
 
-Events go in, instructions come out; whoever calls carries them out. The rules:
+Events go in, instructions come out; the caller carries them out. The rules:
 
 * A rank fails once per incarnation: the owner hears of the first thing that ended it, be that its
   own code, its process or its host. Actors tell more than the procs they ran on, so a lost process
@@ -109,7 +109,7 @@ class Restart(NamedTuple):
 
 
 class Abandon(NamedTuple):
-    """These ranks will not start again: whoever waits for them shall be told."""
+    """Tell those who wait for these ranks that they will not start again."""
 
     ranks: dict[int | str, list[int]]
 
@@ -145,7 +145,7 @@ class Ownership(Generic[M]):
         return mesh.uid in self._owned and not mesh.let_go
 
     def meshes(self) -> list[M]:
-        """All that is owned, the oldest first."""
+        """The owned meshes, the oldest first."""
         return list(self._owned.values())
 
     def processes(self) -> set[Any]:
@@ -165,7 +165,7 @@ class Ownership(Generic[M]):
         """Own one more mesh.
 
         Raises:
-            RuntimeError: The owner is ending: nobody would stop what it makes now.
+            RuntimeError: The owner is ending, and could not stop what it makes now.
         """
         if self._closed:
             raise RuntimeError("this actor is ending; it can create nothing more")
@@ -233,7 +233,7 @@ class Ownership(Generic[M]):
         return instructions
 
     def _host_lost(self, lost: list[tuple[M, int]], failure: Failure) -> list[Instruction]:
-        """Rule out restarts on a lost host, whatever the strategy."""
+        """Rule out restarts on a lost host, for every strategy."""
         undecided: set[Rank] = set()
         for mesh, rank in lost:
             if mesh.group is not None:

@@ -145,7 +145,8 @@ class RestartGroup:
 
     def adopt(self, member: Member) -> None:
         self.members[member.uid] = member
-        # the old processes may have taken what was to start it; without a plan nobody is looked at
+        # the old processes may have taken what was to start it; without a plan no member is looked
+        # at
         if self._plan is not None and not member.are_processes:
             self._late |= self._with_their_actors(self._planned(self._plan) - self._replaced) & set(
                 ranks_of(member)

@@ -70,7 +70,7 @@ class ActorAddress(NamedTuple):
 
 
 def random_name(bits: int = 64) -> str:
-    """A name nobody else has: `bits` random bits in base 32, lower case."""
+    """A unique name: `bits` random bits in base 32, lower case."""
     number = int.from_bytes(os.urandom((bits + 7) // 8), "big")
     digits = "0123456789abcdefghjkmnpqrstvwxyz"
     return "".join(digits[(number >> shift) & 31] for shift in range(0, bits, 5))

@@ -57,7 +57,7 @@ class Channel(NamedTuple):
 
     @property
     def name(self) -> str:
-        """How others dial it; equal channels have equal names, whatever they bind."""
+        """How others dial it; equal channels have equal names, even if they bind others."""
         if self.scheme not in _TCP:
             return f"{self.scheme}://{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host

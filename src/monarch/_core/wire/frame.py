@@ -12,16 +12,16 @@ are one struct call:
     kind      target                              rest
     ========  ==================================  ==========================================================
     HELLO     -                                   first frame of a connection; meta names the connecting proc
-    CALL      actor id                            meta = method and geometry; request 0 = nobody waits
+    CALL      actor id                            meta = method and geometry; request 0 = one-way
     REPLY     actor id that was called            request says whose; flags say what kind of answer
     PORT      port id                             a value sent to a `Port`
     CAST      actor id                            a call to processes of several hosts, see `routing.cast`
     REPLIES   -                                   the answers to a cast, combined; request says to which
-    CLOSE     -                                   casts that nobody waits for any more
+    CLOSE     -                                   casts that no caller waits for any more
     GONE      -                                   a process, or a host, has ended; payload says why. Without a route: this
                                                   connection will, meta says why
     CREDIT    -                                   how many bytes the receiver has taken in, so far, in `request`
-    HOLD      actor or port id, the receiver's    flags 1: it holds all it may, send it no more; 0: it has room again
+    PAUSE     actor or port id, the receiver's    flags 1: it holds all it may, send it no more; 0: it has room again
     DIAL      -                                   a host that cannot dial another asks to be dialed; the other answers
     ========  ==================================  ==========================================================
 
@@ -39,7 +39,7 @@ from struct import Struct
 
 from ..._namedtuple import NamedTuple
 
-HELLO, CALL, REPLY, PORT, CAST, REPLIES, CLOSE, GONE, CREDIT, DIAL, HOLD = range(1, 12)
+HELLO, CALL, REPLY, PORT, CAST, REPLIES, CLOSE, GONE, CREDIT, DIAL, PAUSE = range(1, 12)
 
 # flags of CALL
 URGENT = 1  # overtakes queued messages: stop, supervision

@@ -16,18 +16,18 @@ Times, with `reconnect` for `channel_reconnect_timeout` (see `link_limits`):
   wait for a dial without an answer before the next: the kernel would take a second or two to ask
   again, though the network may be back sooner. A host that has answered gets half of `reconnect`
   for the handshake: more of them at once would slow each other.
-* Where nobody has listened for a quarter of `reconnect`, one second at most, the peer is lost: who
-  lives, listens.
+* Where nothing has listened for a quarter of `reconnect`, one second at most, the peer is lost: a
+  live process listens.
 * A first dial may fail for `attach` where the peer may have yet to start; for `reconnect` where it
   must be there.
 
-`now` is time in which the own process ran (see `link_limits.RunClock`), so that nobody is blamed
+`now` is time in which the own process ran (see `link_limits.RunClock`), so that no peer is blamed
 for a pause of our own.
 
-Acknowledgements ride on whatever is sent. Alone they cost a system call here and a wake-up there,
-some 30 µs together; not to send them costs memory. So they wait for `_ACK_DELAY`, which makes 50 a
-second at most, or 0.2 % of a core, and leaves a sender with the frames of 20 ms; or until
-`_ACK_BYTES` have come, which is one every 4 ms at 1 GB/s.
+Acknowledgements ride on the next frame that is sent. Alone they cost a system call here and a
+wake-up there, some 30 µs together; not to send them costs memory. So they wait for `_ACK_DELAY`,
+which makes 50 a second at most, or 0.2 % of a core, and leaves a sender with the frames of 20 ms;
+or until `_ACK_BYTES` have come, which is one every 4 ms at 1 GB/s.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ class Link:
             self._dial_at = now + self._owner.limits.silence
 
     def ready(self, stream: int, now: float) -> None:
-        """One of the streams that are being opened is there."""
+        """Take a stream that was being opened, and is open now."""
         self._opening.discard(stream)
         self._let_go(politely=False)
         self.stream = stream

@@ -120,7 +120,7 @@ class _Stream:
         self.decoder = RecordDecoder(limit)
         self.link = link
         self.peer: Hello | None = None
-        self.over = False  # whatever comes is ignored
+        self.over = False  # all that comes then is ignored
 
 
 class LinkTable:
@@ -132,7 +132,7 @@ class LinkTable:
         identity: Of this process; random.
         name: What it is called at the moment.
         limits: Of each link.
-        random: Gives link names that nobody else has.
+        random: Gives link names that are unique.
     """
 
     def __init__(
@@ -246,7 +246,7 @@ class LinkTable:
 
         Args:
             final: To try again cannot help.
-            refused: Nobody listened.
+            refused: Nothing listened there.
         """
         self._now = now
         stream = self._streams.pop(number, None)

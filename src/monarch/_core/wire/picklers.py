@@ -4,7 +4,7 @@ A class that travels by value is set up once per receiving actor: with the globa
 which it first came there, beside those that other actors of the process have, and for as long as
 that actor lives. cloudpickle alone would have one for the whole process, and apply it again at each
 arrival: to reset class attributes and globals under the actors that already run, or to run old code
-in those that are spawned after it was fixed. An actor sees one class all the same: whatever it
+in those that are spawned after it was fixed. An actor sees one class all the same: all that it
 unpickles is of its own. A thread that belongs to no actor, such as one that a C library has
 started, has the first copy of the process.
 """

@@ -37,7 +37,7 @@ def dumps(obj: Any) -> tuple[bytes, Sequence[memoryview]]:
     """Pickle `obj`; returns the pickle and its out-of-band buffers, in order.
 
     Raises:
-        Exception: Whatever the object raises when it is pickled.
+        Exception: As the object raises it when it is pickled.
     """
     buffers: list[memoryview] = []
 

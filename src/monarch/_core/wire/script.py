@@ -26,7 +26,7 @@ Names = dict[str, Any]
 brought: weakref.WeakKeyDictionary[type, tuple[Names, Names]] = weakref.WeakKeyDictionary()
 """The globals of the script with which each class has arrived, and the names that it mentions.
 
-The latter are bytes where they are to be imported once somebody asks for them.
+The latter are bytes where they are to be imported at their first use.
 """
 functions: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
 """The functions of the script that arrived last, by the table of the actor's classes, and name."""
@@ -49,7 +49,7 @@ class ScriptModule(types.ModuleType):
     def __dict__(self) -> Names:  # type: ignore[override]
         names = {**super().__dict__}
         for name, value in known().items():
-            with suppress(ImportError, AttributeError):  # those are missed by whoever needs them
+            with suppress(ImportError, AttributeError):  # the code that needs those will raise
                 names[name] = read(value)
         return names
 

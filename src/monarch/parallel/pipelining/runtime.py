@@ -343,7 +343,7 @@ class _Batch:
     def _leave(self, micro_batch: int) -> None:
         """A stage is done with a micro-batch.
 
-        After the last one nothing of it is on its way any more, so nobody waits for it.
+        After the last one nothing of it is on its way any more, so there is no wait for it.
         """
         self._at_work[micro_batch] -= 1
         if not self._at_work[micro_batch]:

@@ -101,7 +101,7 @@ pass are ready.
 
 
 def schedule(name: str, stages: int, micro_batches: int) -> list[Action]:
-    """All actions of one batch, in the order in which they begin.
+    """Return the actions of one batch, in the order in which they begin.
 
     Args:
         name: ``"1f1b"`` or ``"dora-dfs"``.

@@ -5,9 +5,9 @@ It uses CUDA IPC, through torch.
 Device to device without touching the host; the other side may also be memory of the host.
 
 torch counts who has memory open: the owner's stays until as many have closed it as it was handed
-to. So the owner hands it out only to whoever is just about to open it, and the other side closes it
-with its last handle, or when the owner recalls it. What is handed to somebody who has given up by
-then is opened and closed at once.
+to. So the owner hands it out only to a process that is just about to open it, and the other side
+closes it with its last handle, or when the owner recalls it. A handle that comes to a process which
+has given up by then is opened and closed at once.
 
 What ends a wait: the owner's answer, the end of its process, or the deadline of the transfer.
 """
@@ -81,8 +81,8 @@ def _open(shared: bytes | Refusal) -> Any:
 
 
 def _open_and_close(question: Future[Any]) -> None:
-    """An answer that came too late: the owner's memory stays until somebody has had it open."""
-    with suppress(Exception):  # whatever it is: then nothing is open
+    """Use up an answer that came too late: the owner's memory stays until it was opened once."""
+    with suppress(Exception):  # of any kind: then nothing is open
         _open(question.get())
 
 

@@ -3,12 +3,12 @@
 Devices are InfiniBand, RoCE and EFA, also of GPUs.
 
 Taken between machines that have such devices, or where the knob `rdma_paths` names it: without
-devices UCX takes TCP, in the clear and to whoever knows the address; by the interface that leads to
+devices UCX takes TCP, in the clear and to all who know the address; by the interface that leads to
 the other machine, unless ``UCX_NET_DEVICES`` names one. Needs the extra ``pymonarch[rdma]`` on both
 sides.
 
-The owner registers a buffer when somebody first comes this way, and until it is let go; the other
-side registers its memory for each transfer, since nobody could tell when to end that. Registering
+The owner registers a buffer at the first transfer by this path, and until it is let go; the other
+side registers its memory for each transfer, since the end of its use is not known. Registering
 costs some microseconds per MiB with devices, and next to nothing with TCP. Progress is made by a
 thread of the library, so nothing of the owner's Python takes part.
 

@@ -3,7 +3,7 @@
 It uses `process_vm_readv` and `process_vm_writev`.
 
 One copy, nothing registered, and nothing of the owner's runs: it may be busy, or stopped. The
-kernel allows it to whoever may trace the owner: the same user, unless the owner made itself
+kernel allows it to a process that may trace the owner: the same user, unless the owner made itself
 undumpable, and under Yama (``kernel.yama.ptrace_scope``) to ancestors of the owner, or anybody whom
 the owner admits. See `admit_tracers`.
 

@@ -35,7 +35,7 @@ def _take_stack_signal() -> None:
 class _Store:
     """Serves the store from the import of torch on.
 
-    The server is a fork that nobody sees: no child of the script, with none of its files. It ends
+    The server is a hidden fork: no child of the script, with none of its files. It ends
     when `proc` closes.
 
     Args:

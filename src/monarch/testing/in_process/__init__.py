@@ -51,7 +51,7 @@ class LocalHosts(HostMesh):
     def advance(self, seconds: float) -> None:
         """Let time pass: all that is due by then is done.
 
-        Nobody has to wait for what is due anyway: see `docs/testing.md`.
+        What is due anyway needs no wait: see `docs/testing.md`.
 
         Args:
             seconds: How long, by the clock of the hosts; at least 0.

@@ -28,7 +28,7 @@ class Quiet:
     """
 
     beating = True
-    hooks: list[Callable[[], None]] = []  # nobody calls them
+    hooks: list[Callable[[], None]] = []  # never called
     ticks = 0
 
     def start(self) -> None: ...
@@ -133,7 +133,7 @@ class LocalAsyncCell(AsyncCell):
         with suppress(Killed):
             super()._run_main(loop)
         if not _alive(self):
-            # nobody runs them to their end, which is what asyncio would warn of
+            # they will not run to their end, of which asyncio would warn
             for task in asyncio.all_tasks(loop):
                 # there is no public way
                 task._log_destroy_pending = False  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ but the program and the seed, which picks among what could be next.
 
 What ends a wait: `wake`, the time that it was given, or `kill`, which raises `Killed` in it. A
 thread that the program has started itself takes no turns; while it waits for the engine, others run
-beside whoever has the turn.
+beside the thread that has the turn.
 """
 
 from __future__ import annotations

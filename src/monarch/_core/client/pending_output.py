@@ -1,14 +1,15 @@
 """Shows what ranks printed before they answered, before the program sees the answer.
 
 The answer comes from the rank itself, the line by way of its host agent, which may be later. So an
-answer that was sent after something was printed says so (`prints`). Whoever is about to hand such
-an answer to the program asks the agents of those ranks for a mark: they read what is in the pipes,
-and put the mark behind it in the stream of output. When the printer gets to the mark, all that came
-before it has been written. A program whose ranks print nothing pays one look at a variable.
+answer that was sent after something was printed says so (`prints`). The thread that is about to
+hand such an answer to the program asks the agents of those ranks for a mark: they read what is in
+the pipes, and put the mark behind it in the stream of output. When the printer gets to the mark,
+all that came before it has been written. A program whose ranks print nothing pays one look at a
+variable.
 
 What ends the wait for a mark: the mark; the end of each host that owes it; `_STUCK` seconds in
-which nothing was written, after which nobody waits until that mark has come; the time that whoever
-waits has given.
+which nothing was written, after which no thread waits until that mark has come; the time limit of
+the waiting thread.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _BRIEF = 3.0  # seconds that the end of a cell may take
 _MUCH = 1 << 18  # characters
 
 
-class Unshown:
+class PendingOutput:
     """The output of procs that the client has not shown yet.
 
     Args:
@@ -64,14 +65,14 @@ class Unshown:
         """A process has sent something, and had printed something before."""
         with self._lock:
             self._printed.add(peer)
-            futures.unshown = self
+            futures.pending_output = self
 
     def ends(self, agents: Sequence[ProcAddress]) -> None:
         """Procs of these hosts are about to end: who reads that has seen all that they printed."""
         with self._lock:
             self._printed.update(agents)
             self._flushes = True
-            futures.unshown = self
+            futures.pending_output = self
 
     def flush(self, agents: Sequence[ProcAddress]) -> Future[None]:
         """Flush the output of these hosts to the screen and to files; a future of the end."""
@@ -175,16 +176,16 @@ class Unshown:
             self._stuck = False
             if self._latest in (asked, None):
                 self._latest = None
-                if not self._printed and futures.unshown is self:
-                    futures.unshown = None
+                if not self._printed and futures.pending_output is self:
+                    futures.pending_output = None
         asked.shown.resolve(None)
 
     def close(self) -> None:
         """Show nothing more: no answer waits for it."""
         with self._lock:
             self._closed = True
-            if futures.unshown is self:
-                futures.unshown = None
+            if futures.pending_output is self:
+                futures.pending_output = None
         for asked in list(self._asked.values()):
             asked.shown.resolve(None)
 
@@ -192,13 +193,13 @@ class Unshown:
 class OutputStream:
     """The request behind an agent's stream of output. It ends with the agent."""
 
-    def __init__(self, unshown: Unshown, agent: ProcAddress) -> None:
-        self._unshown = unshown
+    def __init__(self, pending: PendingOutput, agent: ProcAddress) -> None:
+        self._pending = pending
         self._agent = agent
 
     def reply(self, frame: Frame) -> bool:
         if frame.flags == VALUE:  # else why the agent ends, which is told otherwise
-            self._unshown.take(self._agent, pickling.loads(frame.payload, frame.buffers))
+            self._pending.take(self._agent, pickling.loads(frame.payload, frame.buffers))
         return frame.flags != VALUE
 
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:

@@ -1,6 +1,6 @@
 """Failures that the program has got as the answer to a call.
 
-Where nobody handles them, that is no news to it.
+If they then stay unhandled, the program need not be told once more.
 """
 
 from __future__ import annotations

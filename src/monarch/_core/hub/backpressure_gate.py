@@ -1,4 +1,4 @@
-"""Room in the full mailboxes and ports of other processes; `pressure` is the other side."""
+"""Gates at the full mailboxes and ports of other processes; `pressure` is the other side."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..wire.frame import Frame
 from .contracts import Hub
 
 
-class Room(PendingOperation, Promise[None]):
+class BackpressureGate(PendingOperation, Promise[None]):
     """Room in a queue elsewhere, which threads wait for as for the answer to a call."""
 
     __slots__ = ("_address", "_id")
@@ -44,7 +44,7 @@ class Room(PendingOperation, Promise[None]):
         return address == self._address
 
 
-class Holds(dict[tuple[ProcAddress, int], Room]):
+class BackpressureGates(dict[tuple[ProcAddress, int], BackpressureGate]):
     """The full queues that this process has heard of, by process and actor (or port)."""
 
     def __init__(self, hub: Hub) -> None:
@@ -58,7 +58,7 @@ class Holds(dict[tuple[ProcAddress, int], Room]):
         elif key not in self:
             # below 0: no call, which the detector of deadlocks wants to know
             number = -next(self._hub.request_ids)
-            room = self[key] = self._hub.requests[number] = Room(*key)
+            room = self[key] = self._hub.requests[number] = BackpressureGate(*key)
             subscribe(room.future, lambda: self._forget(key, number))
 
     def let_go(self, number: int) -> None:
@@ -94,7 +94,7 @@ class Holds(dict[tuple[ProcAddress, int], Room]):
                 self._wait_for(room, address, target, timeout)
 
     def _wait_for(
-        self, room: Room, address: ProcAddress, target: int, timeout: float | None
+        self, room: BackpressureGate, address: ProcAddress, target: int, timeout: float | None
     ) -> None:
         running = running_actor()
         if running is not None and running.uid == target and running.address.proc == address:

@@ -1,0 +1,134 @@
+"""Procs of a mesh share the cores of their host."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from monarch import _threads
+from monarch._guards import surroundings
+from monarch.actor import Actor, endpoint, this_host
+from monarch.config import configured
+from monarch.errors import SupervisionError
+from monarch.supervision import OneForOne
+
+torch = pytest.importorskip("torch")
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.processes("threads of an operation are a process's own"),
+]
+CORES = _threads.usable()
+ALONE = torch.get_num_threads()
+
+
+class Computes(Actor):
+    @endpoint
+    def threads(self) -> tuple[int, str | None]:
+        """Those of torch, and what the environment says, here and in a program that is started here."""
+        tell = "import os; print(os.environ.get('OMP_NUM_THREADS'))"
+        said = subprocess.check_output([sys.executable, "-c", tell], text=True).strip()
+        there = os.environ.get("OMP_NUM_THREADS")
+        assert said == str(there)
+        return torch.get_num_threads(), there
+
+    @endpoint
+    def below(self, procs: int) -> list[tuple[int, str | None]]:
+        mesh = this_host().spawn_procs({"n": procs})
+        return mesh.spawn("below", Computes).threads.call().get().values()
+
+    @endpoint
+    def method(self) -> str:
+        """How this process was made."""
+        return "exec" if Path("/proc/self/cmdline").read_bytes().count(b"-m") else "fork"
+
+    @endpoint
+    def end(self) -> None:
+        os._exit(1)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
+
+@pytest.mark.parametrize("method", ["fork", "exec"])
+def test_procs_of_a_mesh_share_the_cores_of_the_host(method: str) -> None:
+    with configured(proc_spawn_method=method):
+        procs = this_host().spawn_procs({"n": CORES})
+        one = this_host().spawn_procs()
+    assert procs.spawn("many", Computes).threads.call().get().values() == [(1, "1")] * CORES
+    assert one.spawn("one", Computes).threads.call_one().get() == (ALONE, None)
+    procs.stop().get()
+    one.stop().get()
+
+
+def test_what_the_program_or_the_environment_says_comes_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for threads, settings, variable in (
+        (2, {}, None),
+        (None, {"threads": 2}, None),
+        (None, {}, "2"),
+        (2, {"threads": 1}, "1"),
+        (None, {"threads": 2}, "1"),
+    ):
+        if variable is not None:
+            monkeypatch.setenv("OMP_NUM_THREADS", variable)
+        with configured(**settings):
+            procs = this_host().spawn_procs({"n": CORES}, threads=threads)
+        found = procs.spawn("a", Computes).threads.call().get().values()
+        procs.stop().get()
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        assert found == [(2, "2")] * CORES, (threads, settings, variable)
+
+
+def test_procs_of_a_proc_have_its_threads_and_are_forked() -> None:
+    procs = this_host().spawn_procs({"n": 2}, threads=3)
+    above = procs.spawn("above", Computes)
+    assert above.below.call(1).get().values() == [[(3, "3")]] * 2
+    assert above.method.call().get().values() == ["fork"] * 2
+    procs.stop().get()
+
+
+def test_a_rank_that_starts_again_has_the_same_share() -> None:
+    procs = this_host().spawn_procs({"n": CORES}, restart=OneForOne())
+    ranks = procs.spawn("again", Computes)
+    with pytest.raises(SupervisionError):
+        ranks.slice(n=0).end.call_one().get()
+    assert ranks.slice(n=0).threads.call_one().get() == (1, "1")
+    procs.stop().get()
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "2", True])
+def test_no_number_of_threads_is_refused(threads: object) -> None:
+    with pytest.raises(ValueError, match="threads must be a whole number from 1 on, or None, got"):
+        this_host().spawn_procs(threads=threads)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"own/cpu.max": "max 100000", "cpu.max": "max 100000"}, 8),
+        ({"own/cpu.max": "max 100000", "cpu.max": "350000 100000"}, 3),
+        ({"own/cpu.max": "50000 100000"}, 1),
+        ({"own/cpu.cfs_quota_us": "200000", "own/cpu.cfs_period_us": "100000"}, 2),
+        ({"own/cpu.cfs_quota_us": "-1", "own/cpu.cfs_period_us": "100000"}, 8),
+        ({}, 8),
+    ],
+)
+def test_the_quota_of_a_control_group_bounds_the_cores(
+    files: dict[str, str], expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text + "\n")
+    (tmp_path / "cgroup").write_text("0::/own\n")
+    monkeypatch.setattr(surroundings, "_OWN", str(tmp_path / "cgroup"))
+    monkeypatch.setattr(surroundings, "_GROUPS", str(tmp_path))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    assert _threads.usable() == expected
