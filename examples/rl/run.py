@@ -34,6 +34,8 @@ def arguments() -> argparse.Namespace:
     add("--lora", type=int, default=0, metavar="RANK", help="train and send adapters alone")
     add("--hf", action="store_true", help="a model of transformers, made at random")
     add("--checkpoint", type=Path, metavar="FOLDER", help="go on from there, and save there")
+    add("--checkpoint-every", type=int, default=10, metavar="STEPS")
+    add("--imitation", type=int, default=100, metavar="STEPS")
     add("--hosts", choices=HOSTS, default="local")
     add("--nodes", nargs="+", default=[], help="for --hosts ssh")
     add("--image", default="", help="for --hosts kubernetes")
@@ -52,9 +54,9 @@ def plan_of(options: argparse.Namespace) -> Plan:
             correct=options.correct,
             fsdp=options.fsdp,
             checkpoint=options.checkpoint,
-            checkpoint_every=10,
+            checkpoint_every=options.checkpoint_every,
         ),
-        imitation=5 if few else 100,
+        imitation=5 if few else options.imitation,
         trainers=options.trainers,
         generators=options.generators,
         verifiers=options.verifiers,
