@@ -432,6 +432,9 @@ class ReplayBuffer(Generic[T]):
 
         Args:
             before: Those with a lower number.
+
+        Returns:
+            A future that is done when they are gone.
         """
         return self._actor.forget.call_one(whole(before, "before", least=0))
 
@@ -444,6 +447,9 @@ class ReplayBuffer(Generic[T]):
 
         Args:
             state: Of `state()`, maybe of another program.
+
+        Returns:
+            A future that is done when it is there.
         """
         return self._actor.load.call_one(state)
 
