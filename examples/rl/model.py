@@ -190,6 +190,6 @@ def imitate(plan: ModelPlan, steps: int, seed: int) -> dict[str, Tensor]:
         logits = policy(tokens[:, :-1])
         loss = functional.cross_entropy(logits[counts], tokens[:, 1:][counts])
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     return {name: each.detach().clone() for name, each in policy.state_dict().items()}

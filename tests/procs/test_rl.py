@@ -46,10 +46,10 @@ def test_all_roles_go_on_from_a_checkpoint_to_the_same_curve(tmp_path: Path) -> 
     # In lockstep nothing depends on which of two is faster.
     folder = str(tmp_path / "checkpoint")
     options = ("--max-age", "0", "--checkpoint", folder, "--checkpoint-every", "3")
-    options = (*options, "--imitation", "40", "--steps", "5")
-    whole = _run(tmp_path, *options)
+    more = ("--imitation", "40", "--steps", "5")
+    whole = _run(tmp_path, *options, *more)
     assert list(whole) == [0, 1, 2, 3, 4]
-    again = _run(tmp_path, *options)
+    again = _run(tmp_path, *options, *more)
     assert list(again) == [3, 4]
     for step, reward in again.items():
         # a last bit that depends on what is computed together may change an answer
