@@ -84,9 +84,14 @@ def main(argv: list[str] | None = None) -> int:
             times.append(took)
             green += status == 0
             failed.update(_FAILED.findall(said))
-            flaky.update(_SECOND_TRY.findall(said))
+            flaky.update(told := _SECOND_TRY.findall(said))
             last = said.rstrip().rpartition("\n")[2].strip("= ")
-            print(f"run {number}: status {status}, {took:.0f} s: {last}", flush=True)
+            print(
+                f"run {number}: status {status}, {took:.0f} s: {last}",
+                *told,
+                sep="\n  ",
+                flush=True,
+            )
             if status:
                 print(said[-20_000:], flush=True)
     print(

@@ -96,7 +96,7 @@ _TENSOR_ENGINE = frozenset(
         "remote",
     }
 )
-"""What is found in `monarch.tensor_engine`, which needs torch."""
+"""Names of `monarch.tensor_engine`, which needs torch."""
 _MODULES_WITH_TORCH = frozenset({"builtins", "timer"})
 _WITH_TORCH = _TENSOR_ENGINE | _MODULES_WITH_TORCH | {"Simulator", "set_meta", "world_mesh"}
 _TO_COME = frozenset({"Module"})

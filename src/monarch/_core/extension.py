@@ -103,7 +103,7 @@ class KeyedPoint(Generic[R]):
 
 
 def _load(place: Place | None) -> Any:
-    """Import what is at a place; None where its module does not exist."""
+    """Import the object at a place; None where its module does not exist."""
     if place is None:
         return None
     module, _, name = place.partition(":")

@@ -56,7 +56,7 @@ def refuse_imports(what: str) -> None:
     forks procs; or in a proc that the same module has started, as it was imported elsewhere.
 
     Args:
-        what: What is refused, for the error.
+        what: The refused action, for the error.
 
     Raises:
         RuntimeError: It does.

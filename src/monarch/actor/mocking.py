@@ -30,7 +30,7 @@ class patch_actor:  # noqa: N801  # used as a function, like unittest.mock.patch
 
     Args:
         original: The actor class to replace.
-        mock: What is spawned in its place; gets the same name and arguments.
+        mock: The class that is spawned in its place, with the same name and arguments.
 
     Raises:
         TypeError: One of them is no class.

@@ -128,7 +128,7 @@ class _Attempt(PendingOperation):
     """One message to some ranks. As a request it lives until all have answered, however late.
 
     Args:
-        call: Told of what is heard.
+        call: Told of answers and losses.
         ranks: Who is asked.
         number: The first is 1.
     """

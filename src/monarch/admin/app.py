@@ -53,7 +53,7 @@ class App:
     """The ASGI application of the admin interface.
 
     Args:
-        program: What is served.
+        program: The program that is served.
         doors: Looks at requests.
         at_once: Routes that ask the program at a time; others wait for their turn.
     """

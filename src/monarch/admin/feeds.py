@@ -1,6 +1,6 @@
 """Server-sent events: asked for once, and sent to all readers, as long as there is one.
 
-A reader has a buffer of bounded size. One that does not read loses what is in it, is told so by an
+A reader has a buffer of bounded size. One that does not read loses the content, is told so by an
 event ``gap``, and is given the whole state again where there is one. A feed runs on a thread of its
 own, which ends when the last reader has gone.
 """
@@ -214,7 +214,7 @@ class FeedReader:
         return ([Event("gap", {"lost": lost}).text] if lost else []) + texts
 
     async def texts(self) -> AsyncGenerator[str, None]:
-        """Yield what is sent, until the feed ends, or its reader leaves."""
+        """Yield the events, until the feed ends, or its reader leaves."""
         self._feed.open(self)
         try:
             yield ": monarch\n\n"  # the head of the answer goes out at once

@@ -1,7 +1,7 @@
 """Roles and their keys: tokens, one-time codes and sessions, all derived from one secret. Pure.
 
 Each role has a token, for programs. A code is part of a link for a person: it is exchanged once, by
-a browser, for a session. What is compared is compared in constant time.
+a browser, for a session. Keys are compared in constant time.
 """
 
 from __future__ import annotations

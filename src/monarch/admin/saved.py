@@ -32,7 +32,7 @@ from .routes import ApiError
 
 T = TypeVar("T")
 
-_ENDED = "this needs a program that runs, and what is looked at is the file of one that has ended"
+_ENDED = "this needs a program that runs, and this is the file of one that has ended"
 _READ = 30.0  # seconds in which tables of the file are read
 _MOST_OPEN = 4  # files of which what was read is remembered
 

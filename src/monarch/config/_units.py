@@ -45,7 +45,7 @@ _SIZE_UNITS.update((unit.lower(), size) for unit, size in _BINARY_SIZES.items())
 
 
 class Unreadable(ValueError):
-    """A value is not what is wanted.
+    """A value has the wrong type or range.
 
     The text says why, and is empty where the value's type says it all.
     """

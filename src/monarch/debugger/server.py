@@ -147,7 +147,7 @@ class _Caller:
         return line.strip()
 
     def turn_away(self) -> None:
-        """Have it read the end of what is typed."""
+        """Have it read the end of the typed lines."""
         with suppress(OSError):  # it has gone
             self.connection.shutdown(socket.SHUT_RDWR)
 

@@ -56,7 +56,7 @@ class Fault(NamedTuple):
         kernel: The state of the odd process, as the kernel names it.
         age: Seconds for which it lasts already when the simulation begins.
         wants: Ranks that it takes.
-        lines: What is in the logs for it.
+        lines: Its lines in the logs.
     """
 
     about: str

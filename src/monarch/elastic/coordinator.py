@@ -171,7 +171,7 @@ class Coordinator(Actor):
         except Exception as error:
             logger.warning("no checkpoint before step %d: %s", step, error)
             return
-        self._losses = 0  # what is done now is not lost any more
+        self._losses = 0  # steps from here on are not lost any more
         self._hire()
 
     @concurrent_endpoint

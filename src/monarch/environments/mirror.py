@@ -54,7 +54,7 @@ class _Environment(Workspace):
         return {}
 
     def rules_of(self, folder: Path) -> Rules:
-        """The rules of what is left out: of the environment its cache, of code by its rules."""
+        """The rules of omitted files: of the environment its cache, of code by its own rules."""
         return Rules(but=f"{folder}/pkgs") if folder == self.prefix else super().rules_of(folder)
 
     @property

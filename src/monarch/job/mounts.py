@@ -110,7 +110,7 @@ class MountingJob:
         self._mounts = (*others, wanted)
 
     def _mount(self, state: JobState, wanted: Collection[_Wanted], shares: bool) -> None:
-        """Bring the mounts up to date with what is wanted.
+        """Bring the mounts up to date with the wanted ones.
 
         New ones are made, existing ones show their folder as it is now, and those that are
         no longer wanted, or on other hosts, are unmounted. With `shares`, one that another

@@ -1,4 +1,4 @@
-"""Running the commands of Slurm; what is wrong is told in one line, with what Slurm said."""
+"""Running the commands of Slurm; an error is one line, with the words of Slurm."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def cancel(job: str) -> None:
 def run(
     *command: str, env: Mapping[str, str] | None = None, cwd: Path | None = None, said: str = ""
 ) -> str:
-    """Run a command of Slurm, which reads what is said to it, and return its output.
+    """Run a command of Slurm with this input, and return its output.
 
     Raises:
         JobError: There is no such command, or it has failed, with what it said; or it does not come

@@ -175,7 +175,7 @@ class Reach:
         return self._forwarded.setdefault(f"{host}, away", set())
 
     def _forget(self, host: str) -> None:
-        """Let go of what is left of a connection that has ended."""
+        """Clean up after a connection that has ended."""
         if host in self._masters:
             self._masters.pop(host).wait(_END)
         for path in self._forwarded.pop(host, ()):

@@ -367,7 +367,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
         self._reused = None
 
     def _abandon(self) -> None:
-        """Remove what is left of a job that has failed, as far as that works."""
+        """Remove the rest of a job that has failed, as far as that works."""
         try:
             self._kill()
         except Exception:

@@ -21,7 +21,7 @@ _CLEAR_BELOW = "\033[J"  # and of the screen
 
 
 class Waiting:
-    """Tells people on stderr what is waited for. Used on one thread.
+    """Shows on stderr which hosts or jobs are waited for. Used on one thread.
 
     Args:
         what: Of whom: ``"Slurm job 17"``.

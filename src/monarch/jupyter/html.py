@@ -159,7 +159,7 @@ def _marked(content: str, colour: str = _COLOURS["stuck"]) -> str:
 
 
 def _first(found: BaseException) -> str:
-    """The line of an error that says what is wrong."""
+    """The line of an error with its message."""
     inner = getattr(found, "exception", None)
     return _line(str(found)) + (
         f" {type(inner).__name__}: {_line(str(inner))}" if isinstance(inner, BaseException) else ""

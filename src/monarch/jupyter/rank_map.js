@@ -131,7 +131,7 @@ function render({ model, el }) {
   for (const trait of traits) model.on(`change:${trait}`, soon);
   draw();
   const beat = () => {
-    model.set("beat", Date.now()); // somebody looks
+    model.set("beat", Date.now()); // a view is open
     model.save_changes();
   };
   beat();

@@ -1,6 +1,6 @@
 """Equal lines from many ranks, shown once.
 
-Lines and the time go in, what is to be shown comes out. No I/O, no clock.
+Lines and the time go in, the lines to show come out. No I/O, no clock.
 
 Lines are of one *kind* if they differ in numbers at most, and in who said them. The first line of a
 kind is shown at once, the others when the window ends, as one `LogEntry` with the ranks, the count
@@ -56,7 +56,7 @@ _Kind = tuple[object, ...]
 
 
 class Aggregator:
-    """The lines of one mesh. Each method returns what is to be shown now, in this order.
+    """The lines of one mesh. Each method returns the lines to show now, in this order.
 
     Args:
         window: Seconds for which lines are collected.

@@ -20,6 +20,6 @@ def flush_logs() -> Future[None]:
         give `get` a time.
 
     Raises:
-        RuntimeError: This is not the client, which shows what is printed.
+        RuntimeError: This is not the client, which shows the output.
     """
     return plane.flush_logs()

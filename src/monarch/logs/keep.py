@@ -110,7 +110,7 @@ def keep_logs(folder: Path, job: str) -> None:
 def stop_keeping(job: str) -> None:
     """Undo `keep_logs` of a job, unless another has followed.
 
-    What is spawned from now on is not of the job.
+    Procs that are spawned from now on are not of the job.
     """
     greeting = client().greeting
     if greeting.record is not None and greeting.record.job == job:

@@ -102,7 +102,7 @@ class RankFile:
         self._most = most
         self.skipped = False
         self._fd: int | None = None
-        self._file: tuple[int, int] | None = None  # device and inode of what is read
+        self._file: tuple[int, int] | None = None  # device and inode of the file that is read
         self._rotated = False  # whether nothing is written to it any more
         self._rest: list[bytes] = []  # of a line, the pieces that were read
         self._rest_size = 0

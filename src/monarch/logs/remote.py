@@ -1,6 +1,6 @@
 """Reads log files on other hosts.
 
-An actor there reads and filters, and what is wanted comes here in pieces.
+An actor there reads and filters, and the matching lines come here in pieces.
 
 The actor has a proc of its own, for as long as its reader looks: a search for a regular expression
 would keep a host agent from its work. What ends a wait for a piece is the piece, or the end of

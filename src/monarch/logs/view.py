@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class LogView:
-    """Shows what is given to it, or holds it until it is due.
+    """Shows outputs, or keeps them until they are due.
 
     Args:
         write: Writes a text to ``"stdout"`` or ``"stderr"``, in one piece.

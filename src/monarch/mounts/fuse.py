@@ -182,7 +182,7 @@ def serve(
     """Mount a tree, which a thread of this process serves until it is unmounted.
 
     Args:
-        tree: What is shown.
+        tree: The tree that is shown.
         point: Folder to mount it on; it is there, and nothing is mounted on it.
         key: Stands in the table of mounts.
         live: Whether files are shown as they grow; otherwise a changed file is another one.

@@ -178,7 +178,7 @@ class MountView:
         return all(self._answer(answer, path, side=_CONTENT)[1] for answer in answers)
 
     def lost(self, path: str) -> None:
-        """A file is not what is known of it."""
+        """Note that a file differs from its known attributes."""
         self._known[path] = time.monotonic(), None
 
     def _fresh(self, known: dict[str, tuple[float, Any]], path: str) -> Any:

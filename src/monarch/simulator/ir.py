@@ -320,7 +320,7 @@ class IRGraph:
         _write(filename, [vars(borrow) for borrow in self._tensors.borrows.values()])
 
     def export_sendtensors_csv(self, filename: str) -> None:
-        """Write a table of what is moved."""
+        """Write a table of the moved data."""
         _write(filename, [sent._asdict() for sent in self._tensors.sends])
 
     def export_memory_viz(self, filename: str) -> None:

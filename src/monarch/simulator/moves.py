@@ -128,7 +128,7 @@ class Moves:
     ) -> list[tuple[Cohort, Span]]:
         """The senders' part of a transfer to another stream.
 
-        The receivers hold no sender up: what is sent is buffered.
+        The receivers hold no sender up: the data is buffered.
 
         Args:
             number: Number of the routes.

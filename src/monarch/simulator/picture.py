@@ -14,7 +14,7 @@ from .trace import named
 _WIDTH, _LEFT, _RIGHT, _ROW, _BOX, _TOP = 900, 190, 30, 26, 20, 30  # pixels
 _MOST_ROWS = 40
 _LINES = 6
-_SHORTEST = 0.4  # pixels; what is shorter is drawn together with what follows
+_SHORTEST = 0.4  # pixels; a shorter piece is drawn together with the next one
 _COLOURS = {"compute": "#4c78a8", "communication": "#f58518", "issue": "#72b7b2", "wait": "#bab0ac"}
 _TEXT = "#777"  # legible on white and on black
 _LETTER = 6.5  # pixels

@@ -101,7 +101,7 @@ class Recorder:
         graphed: Whether nodes are kept, and what befalls tensors.
         tensors: What befalls them.
         streams: Names of streams that were used, by number.
-        tag: What is noted with all that comes.
+        tag: Noted with each later event.
     """
 
     def __init__(self, timed: bool, graphed: bool) -> None:

@@ -80,7 +80,7 @@ class HostStacks:
 
     Args:
         hub: That of the agent.
-        record: What is wanted.
+        record: The request.
         description: What runs there.
     """
 

@@ -13,7 +13,7 @@ _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<fu
 
 
 def parse_faulthandler(text: str) -> tuple[ThreadStack, ...]:
-    """The threads of a dump; what is no part of one is skipped."""
+    """Return the threads of a dump; other lines are skipped."""
     threads: list[tuple[str, list[Frame]]] = []
     for line in text.splitlines():
         thread = _THREAD.fullmatch(line)

@@ -49,7 +49,7 @@ class Rules(NamedTuple):
 
         Args:
             folder: Its path, without a slash at its end.
-            names: What is in it.
+            names: The names in it.
 
         Raises:
             ValueError: A line there is no pattern.

@@ -167,7 +167,7 @@ def check(manifest: Manifest, files: Collection[File]) -> None:
     """Raise ValueError where a path leads elsewhere, or stands for two things.
 
     Args:
-        manifest: What is checked.
+        manifest: The manifest that is checked.
         files: Those of its files that are new, and were not checked before.
     """
     seen: set[str] = set()

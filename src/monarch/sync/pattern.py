@@ -27,7 +27,7 @@ def rules(text: str, source: str) -> list[Rule]:
     """The rules of a file, as git reads them.
 
     Args:
-        text: What is in it.
+        text: Its content.
         source: Its path.
 
     Raises:

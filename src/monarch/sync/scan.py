@@ -1,4 +1,4 @@
-"""Finding what is in the folders of a workspace.
+"""Finding the files in the folders of a workspace.
 
 What was seen before is hashed again only if its status says that it has changed.
 
@@ -134,7 +134,7 @@ class Scanner:
         return Change(self.sent, now, sorted(gone), manifest.links, manifest.folders), there
 
     def keep(self, manifest: Manifest) -> None:
-        """Remember what was seen, and what is sent.
+        """Remember the files that were seen and sent.
 
         The next scan, of this program or another one, begins with it.
         """
@@ -202,7 +202,7 @@ class _Look:
         Args:
             folder: Path of the folder on this machine.
             place: Where its content goes: "" or a path with a slash at its end.
-            rules: Rules of what is ignored, from the folders above.
+            rules: Rules of ignored files, from the folders above.
             root: The folder of the workspace that it is in.
         """
         with os.scandir(folder) as listing:

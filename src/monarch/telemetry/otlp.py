@@ -103,7 +103,7 @@ class _Exporter:
             thread.start()
 
     def end(self) -> None:
-        """Export what is left, if the collector takes any of it."""
+        """Export the rest, if the collector takes any of it."""
         if os.getpid() == self._pid:  # a fork has no such thread
             self._ends = True
             end = time.monotonic() + _LAST

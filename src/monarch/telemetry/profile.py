@@ -42,7 +42,7 @@ class Profile:
         connection: To the program that is meant; None: this one.
 
     Attributes:
-        missing: Who has not answered, or what is not in the file, and why.
+        missing: Processes that did not answer, or rows that are not in the file, and why.
         timeline: What was found; None before the end.
     """
 

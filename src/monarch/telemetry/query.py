@@ -221,7 +221,7 @@ def _connect(duckdb: Any, limits: Limits) -> Any:
 
 
 def _only_statement(duckdb: Any, database: Any, sql: str) -> tuple[str, str]:
-    """It, and what is to be planned: what an EXPLAIN explains."""
+    """Return the statement and the text to EXPLAIN."""
     statements = database.extract_statements(sql)
     if not statements:
         raise QueryError("the query is empty")

@@ -53,7 +53,7 @@ _SAMPLED_OUT = frozenset("02468ace")  # the last bit of the flags is not set
 class span:  # noqa: N801  # used like a function
     """A part of a program that takes time: ``with span("load", shard=3): ...``.
 
-    What is begun inside is its child.
+    A span that begins inside is its child.
 
     Args:
         name: What it is.

@@ -270,7 +270,7 @@ class Engine:
         self.executor.call_later(_DELAY, lambda: self._late(flushes))
 
     def _late(self, flushes: int) -> None:
-        """Send what is late, on the poller's thread, which must not wait for the lock."""
+        """Send late instructions, on the poller's thread, which must not wait for the lock."""
         if not self._lock.acquire(blocking=False):
             self.executor.call_later(_DELAY, lambda: self._late(flushes))
             return

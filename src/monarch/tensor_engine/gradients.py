@@ -45,7 +45,7 @@ def grad_generator(
     walked once.
 
     Args:
-        roots: What is derived: a tensor, or several, or gradient edges.
+        roots: The tensor, tensors or gradient edges that are derived.
         with_respect_to: By what; for each there is one result, None if the roots do not depend on
             it.
         grad_roots: The gradient of each root; None, or nothing at all, stands for 1, for a root of

@@ -53,7 +53,7 @@ END = -11
 MAIN = 0
 """The stream of programs that use no other."""
 ALL = -1
-"""In place of a stream: what is for all of them."""
+"""In place of a stream: for all of them."""
 
 SMALL = 64 * 1024
 """Bytes of a constant; less is copied, rather than held on to where it lies."""

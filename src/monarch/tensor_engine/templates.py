@@ -31,7 +31,7 @@ class Template:
 
     Attributes:
         path: How the function is called.
-        function: What is called.
+        function: The function that is called.
         writes: Positions of inputs that it writes to.
         definition: As the controller has sent it.
         seen: Whether it has run, so that how it lays out its results is known.

@@ -65,7 +65,7 @@ class Reduction(NamedTuple):
     """One reduction.
 
     Attributes:
-        input: What is reduced.
+        input: The tensor that is reduced.
         output: Where the result goes; the input itself where that is overwritten.
         write: The value that is overwritten with the result; 0 where it is a new one.
         look: Of the input.

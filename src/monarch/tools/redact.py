@@ -52,7 +52,7 @@ def redactor(environ: Mapping[str, str], files: list[Path]) -> Callable[[str], s
 
     Args:
         environ: The values of variables with a `SECRET_NAME` are secrets.
-        files: What is in these is secret.
+        files: Files with secret content.
     """
     values = [value for name, value in environ.items() if SECRET_NAME.search(name)]
     values += [line for path in files for line in _lines(path)]

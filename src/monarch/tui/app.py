@@ -207,7 +207,7 @@ class Dashboard(App[None]):
                 pane.seek(about)
 
     def look_now(self) -> None:
-        """Have what is shown looked at without delay."""
+        """Refresh the screen without delay."""
         if self._feed is not None:
             self._feed.wake()
 
@@ -300,7 +300,7 @@ class Dashboard(App[None]):
         self._open(self.panes[number])
 
     def action_hold(self) -> None:
-        """Hold what is shown, or follow the program again."""
+        """Freeze the screen, or follow the program again."""
         self._held = not self._held
         self._follow(None if self._held else self._pane)
         self._show_status()

@@ -109,7 +109,7 @@ class Line:
         raise ConnectionError("the server has closed the connection")
 
     def close(self) -> None:
-        """End what is asked, and ask nothing more; from any thread."""
+        """End the pending request, and refuse further ones; from any thread."""
         self._closed = True
         sock = self._socket
         if sock is not None:

@@ -27,7 +27,7 @@ class Listing(Widget, can_focus=True):
 
     Attributes:
         cursor: Number of the line that is marked.
-        lines: What is shown; made when it is looked at.
+        lines: The lines; made when they are looked at.
     """
 
     BINDINGS = [

@@ -104,7 +104,7 @@ class Now(Pane):
             yield [(f"{first:{digits}} ", "dim"), *cells]
 
     def _looks(self, mesh: Mapping[str, Any]) -> tuple[Callable[[int], Look], Row]:
-        """How a rank is shown, and what is said beside the name of the mesh."""
+        """How a rank is shown, and the words beside the name of the mesh."""
         if self._figure == "state":
             counts = Counter(self._picture.state(mesh, number) for number in range(mesh["size"]))
             legend: list[tuple[str, str]] = []

@@ -47,7 +47,7 @@ class Dashboard(Protocol):
         """Say something in the status, until the next key."""
 
     def look_now(self) -> None:
-        """Have what is shown looked at without delay."""
+        """Refresh the pane without delay."""
 
     def look_anew(self) -> None:
         """Look with another question."""

@@ -142,7 +142,7 @@ class LogSource(ScreenSource):
     Attributes:
         lines: As `/v1/logs` has them, by time, the last ones.
         dropped: How many were kept before these.
-        filter: What is asked for: `mesh`, `rank`, `level`.
+        filter: The filter: `mesh`, `rank`, `level`.
         notes: Hosts that keep no logs, or have not answered.
     """
 

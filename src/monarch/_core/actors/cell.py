@@ -405,7 +405,7 @@ class ActorCell(AnsweringCell):
 
     @property
     def serving(self) -> object:
-        """The activity that takes what is queued."""
+        """The activity that takes queued messages."""
         return None
 
     def queued(self) -> list[tuple[Origin, Frame]]:

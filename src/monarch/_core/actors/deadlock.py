@@ -94,7 +94,7 @@ class DeadlockDetector:
         for activity, noted in cell.waits.copy().items():
             awaited = _awaited(noted)
             if awaited is not None:
-                self.watching = True  # also for what is limited now: it may not be later
+                self.watching = True  # also for a wait with a limit now: it may lose that later
                 if not _is_limited(activity, limited):
                     yield BlockedWait(cell, activity, noted, awaited)
 

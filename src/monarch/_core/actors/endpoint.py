@@ -203,7 +203,7 @@ class _Decorator(Protocol):
 class _PortDecorator(Protocol):
     """An endpoint with `explicit_response_port=True`.
 
-    Callers do not see the port, and get what is sent through it.
+    Callers do not see the port, and get the value that is sent through it.
     """
 
     @overload

@@ -85,7 +85,7 @@ def _console(client: LogSettings) -> logging.StreamHandler[Any]:
     import logging
 
     class Console(logging.StreamHandler):  # type: ignore[type-arg]  # generic since Python 3.11
-        """Writes to what is ``sys.stdout`` or ``sys.stderr`` at that moment."""
+        """Writes to the ``sys.stdout`` or ``sys.stderr`` of that moment."""
 
         def __init__(self) -> None:
             logging.Handler.__init__(self, client.level)

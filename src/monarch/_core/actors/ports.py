@@ -50,7 +50,7 @@ class Port(Generic[T]):
 
     Values of one sender arrive in the order in which it sent them. Sending waits for the receiver
     only while more values than `mailbox_bytes_limit` and `mailbox_limit` allow have not been read;
-    a port whose receiver is gone swallows what is sent to it.
+    a port without a receiver drops the values that are sent to it.
     """
 
     __slots__ = ("_address", "_frame", "_once", "_used", "return_undeliverable")
@@ -291,7 +291,7 @@ class _Queue:
         self._hub.listen()  # a client that has no procs may be sent to
         self._once = once
         self._claimed = False
-        self._lock = threading.RLock()  # what is called back may ask for the next value
+        self._lock = threading.RLock()  # a callback may ask for the next value
         self._frames: deque[Frame] = deque()
         self._waiting: deque[weakref.ref[FutureState]] = deque()
         self._closed: str | None = None

@@ -1,4 +1,4 @@
-"""The threads that run what is attached to futures.
+"""The threads that run the callbacks of futures.
 
 Callbacks of programs, and what the engine goes on with.
 """

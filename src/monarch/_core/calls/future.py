@@ -135,7 +135,7 @@ class Future(FutureState, UsedAsResult, _Coroutine[R]):
         exceptions go to ``threading.excepthook``.
 
         Args:
-            callback: What is called, with this future.
+            callback: Called with this future.
         """
         subscribe(self, _UserCallback(callback, self, running_loop()))
 

@@ -121,7 +121,7 @@ class Client:
         with self._lock, HeldInterrupts():  # half a start could not be repeated
             if self._agent is None:
                 _stack_dump.install()
-                if self._shutting_down is not None:  # nothing would end what is started now
+                if self._shutting_down is not None:  # procs that start now would never be ended
                     raise SupervisionError(SHUT_DOWN)
                 agent, then = self.hub.address.agent, self.hub.listen
                 self._agent = start_agent(agent, self.hub.address, then=then)
@@ -138,7 +138,7 @@ class Client:
         return failure
 
     def follow(self, agent: ProcAddress) -> None:
-        """Show what is printed by what this client starts at an agent that is not its own."""
+        """Show the output of procs that this client starts at an agent that is not its own."""
         if agent.host not in self.hosts.names and agent not in self._followed:
             self._followed.append(agent)
             send_record(self.hub, agent, Subscribe(), OutputStream(self.pending_output, agent))
@@ -269,7 +269,7 @@ class _Events(OutputStream):
 _client: Client | None = None
 _over = False  # the program's exit functions run
 after_the_end: list[Callable[[], object]] = []
-"""What is called at the end of the program, the last first, once it has let go of all its hosts: so
+"""Called at the end of the program, the last first, once it has let go of all its hosts: so
 ends what they run on, without a fault. Forks are not told.
 """
 _last_shutdown: Future[None] = completed()

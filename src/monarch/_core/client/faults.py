@@ -47,7 +47,7 @@ why_hosts_end: list[Callable[[], str]] = []
 more of that than the agent, which sees its parent gone. Each returns what it knows, or nothing.
 """
 before_the_end: list[Callable[[], object]] = []
-"""What is called when a failure that ends the program has been reported, before its main thread is
+"""Called when a failure that ends the program has been reported, before its main thread is
 interrupted; each bounds itself.
 """
 

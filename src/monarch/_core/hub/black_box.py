@@ -12,7 +12,7 @@ process has ended. There are three parts:
     last        lines that are written once a second while the process is active, in two places by turns
 
 A process may be killed between any two stores. So a part is written first, and the word that makes
-it valid last: a store of 8 bytes. What is read is taken as data of a stranger: a process that is
+it valid last: a store of 8 bytes. The content is taken as data of a stranger: a process that is
 out of its mind may have written there.
 """
 

@@ -135,7 +135,7 @@ class Way(Protocol):
         """The process is gone. Returns the numbers of the requests that this ends."""
 
     def flush(self, timeout: float) -> None:
-        """Write what is queued, for a process that ends."""
+        """Write the queued frames, for a process that ends."""
 
 
 class Hub(Protocol):

@@ -428,7 +428,7 @@ class Attach(NamedTuple):
 
     Attributes:
         knobs: The client's configuration, in force there until another client attaches the host;
-            None: what is in force stays.
+            None: the present one stays.
     """
 
     knobs: dict[str, object] | None

@@ -85,7 +85,7 @@ class Inbound(dict[Connection, "ProcAddress | None"]):
             self._door.stranger_left()
 
     def shut(self, timeout: float) -> None:
-        """Let in no new caller, who would get no answer, and write what is queued."""
+        """Let in no new caller, who would get no answer, and write the queued frames."""
         if self._door is not None:
             self._door.close()
         for connection in list(self):

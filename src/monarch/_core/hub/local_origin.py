@@ -12,7 +12,7 @@ class LocalOrigin:
 
     Args:
         address: This process.
-        dispatch: Hands on what is sent back.
+        dispatch: Hands on the answers.
     """
 
     called = None

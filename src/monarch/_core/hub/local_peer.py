@@ -263,8 +263,9 @@ class Backlog:
         return self._replace([])
 
     def drop_all_but_what_can_wait(self) -> set[int]:
-        """Let go of what is not for the next incarnation: what is urgent was about this one, and
-        what was sent by another host fails there. Returns the numbers of the requests that end.
+        """Let go of messages that are not for the next incarnation, and return their requests.
+
+        Urgent ones were about this incarnation; those of another host fail there.
         """
         return self._replace([one for one in self._frames if not one[0].flags & (URGENT | ROUTED)])
 

@@ -88,7 +88,7 @@ class MessageHub(Peers):
 
     detector: Detector  # set by the `ProcService` of a process that runs actors, as is `pulse`
     pulse: Pulse
-    outgoing: Outgoing | None = None  # looks at some of what is sent
+    outgoing: Outgoing | None = None  # looks at a sample of the messages that are sent
     thread = staticmethod(partial(threading.Thread, daemon=True))  # makes those that run actors
     queue: Callable[[], Any] = SimpleQueue  # makes what such threads wait at
     in_process = False  # it is one of several in a process: for tests
@@ -200,6 +200,7 @@ class MessageHub(Peers):
         request_id = 0
         if request is not None:
             request_id = next(self.request_ids)
+            # before anything is sent: another thread may read the answer before this one returns
             self.requests[request_id] = request
             if not self.overdue.watching:
                 self.overdue.watch(request)
@@ -216,6 +217,7 @@ class MessageHub(Peers):
             numbered = write_to_each(
                 self.peers, numbered, call, self.answers if request is not None else None
             )
+        # one copy of large buffers for all processes of this host, which map it
         segment = self.segments.make(buffers) if buffers and several else None
         hosts, far = self.hosts, False
         for rank, address in numbered:
@@ -224,7 +226,7 @@ class MessageHub(Peers):
                 and (several or flags & STANDING)
                 and not self.neighbours.include(address)
             ):
-                far = True
+                far = True  # goes with those of all other hosts, as one cast over their tree
                 continue
             frame = new_frame(
                 (CALL, flags, rank, target, sender, request_id, meta, payload, buffers)
@@ -362,7 +364,7 @@ class MessageHub(Peers):
         return LocalPeer(self, address) if address.host in self.hosts else self.others.peer(address)
 
     def close(self, failure: Failure) -> None:
-        """Write what is queued, close every connection, and answer what waits with `failure`."""
+        """Write queued frames, close every connection, and answer pending calls with `failure`."""
         self.end = failure
         self._inbound.shut(_LAST_WORDS)
         for peer in self._all_peers():
@@ -402,6 +404,7 @@ class MessageHub(Peers):
     def dispatch(self, origin: Any, frame: Frame) -> None:
         """Hand on a message of `origin`, an `Origin`; what has a route came over a `Connection`."""
         kind = frame.kind
+        # one test for the rare cases; then the kinds, the most frequent first
         if frame.flags & _ASIDE:
             self._aside(origin, frame)
         elif kind == CALL:
@@ -418,7 +421,7 @@ class MessageHub(Peers):
                 self.requests.pop(frame.request, None)
         elif kind == PORT:
             sink = self.ports.get(frame.target)
-            if sink is not None:
+            if sink is not None:  # a port may be closed while values are on their way to it
                 sink.arrived(origin, frame)
         elif kind == PAUSE:
             self.full.heard(origin.peer, frame)

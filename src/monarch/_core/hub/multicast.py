@@ -52,6 +52,8 @@ def _write(
     left = []
     for one in procs:
         peer = peers.get(one[1])
+        # only where one write does: what waits, or is not connected, takes the usual way after
+        # these
         connection = peer.connection if peer.__class__ is LocalPeer else None
         if connection is None or not connection.write_if_idle(
             b"".join((before, pack_rank(one[0]), after)), request

@@ -55,7 +55,7 @@ class Overdue:
 
     def _look(self) -> None:
         self._timer = None
-        # before looking: what is asked from here on sets the next timer itself
+        # before looking: a request from here on sets the next timer itself
         self.watching = False
         if self.look():
             self._set_timer()

@@ -67,7 +67,7 @@ class Pressure:
         self._queue = queue
         self._aside = 0  # messages that were taken out of the queue, and wait elsewhere
         self._bytes = 0
-        self._lock = threading.Lock()  # several threads may read what is sent to one actor
+        self._lock = threading.Lock()  # several threads may read messages for one actor
         self._most: int = config.value("mailbox_limit")
         self._most_bytes: int = config.value("mailbox_bytes_limit")
 

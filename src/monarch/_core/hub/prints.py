@@ -69,7 +69,7 @@ _read_by_agent: Collection[int] = ()  # inodes of its pipes
 
 
 def read_by_agent(pipes: Collection[int]) -> None:
-    """The agent reads what is written to the pipes of these inodes: there, lines get heads."""
+    """Give lines a head in the pipes of these inodes, which the agent reads."""
     global _read_by_agent
     _read_by_agent = pipes
 

@@ -188,5 +188,5 @@ class SpawnRequest(NamedTuple):
     @property
     def ends_groups(self) -> bool:
         """True if programs that the procs have started end with them."""
-        # what is the default is not sent along
+        # defaults are not sent along
         return bool(self.config.get("end_process_groups", True))

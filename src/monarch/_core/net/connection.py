@@ -219,7 +219,7 @@ class Connection(SendQueue):
             os.close(fd)
 
     def close(self) -> None:
-        """Close without a word to `on_close`; what is queued is lost."""
+        """Close without a word to `on_close`; queued frames are lost."""
         with self._lock:
             if self.closed:
                 return

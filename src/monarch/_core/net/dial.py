@@ -77,7 +77,7 @@ class Dial:
             self._try([(family, (channel.host, channel.port))])
         else:
             self._wait_at_most(
-                CONNECT_TIMEOUT, f"its name was not resolved within {CONNECT_TIMEOUT:g}s"
+                CONNECT_TIMEOUT, f"its address was not found within {CONNECT_TIMEOUT:g}s"
             )
             _resolver.resolve(channel.host, channel.port, lambda: not self._over, self._answered)
 

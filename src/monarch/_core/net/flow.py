@@ -70,7 +70,7 @@ class ByteStream:
         peer: Who is at the other end, for messages.
         queued: Bytes that the kernel has not taken yet.
         on_drained: Called on the poller's thread when all that was queued has been written.
-        space: Asked on the poller's thread where to read to, so that what is large need not be
+        space: Asked on the poller's thread where to read to, so that a large frame need not be
             copied; at least one TLS record. What `data` gets then lies there. None is scratch
             memory.
     """
@@ -140,7 +140,7 @@ class ByteStream:
         self._poller.call_soon(self._read)  # OpenSSL may have what the poller cannot see
 
     def close(self) -> None:
-        """Close without a word to `closed`; what is queued is lost, unless `flush` came first."""
+        """Close without a word to `closed`; queued bytes are lost, unless `flush` came first."""
         with self._lock:
             if self._closed:
                 return

@@ -41,7 +41,7 @@ class Group(Lendable):
         self._handlers[fd] = handler
 
     def modify(self, fd: int, events: int) -> None:
-        """Change what is told of `fd`; that it can be written to is told to the poller's thread."""
+        """Change the events of `fd`; only the poller's thread hears that it can be written to."""
         self._epoll.modify(fd, events & ~WRITE)
         if events & WRITE:
             if fd not in self._waiting_to_write:

@@ -6,7 +6,7 @@ in `close`, for as long as it is told.
 
 Cost of a message on an idle link: it is written by the poller's thread at once, in one system call;
 buffers are written from their own memory. On the other side one read, one copy of a small message;
-what is large is read straight into memory of its own.
+a large frame is read straight into memory of its own.
 """
 
 from __future__ import annotations

@@ -97,6 +97,7 @@ class Lendable:
             and not self._wanted
             and error is None
         ):
+            # borrowed again within a moment: likely once more, so the poller is not told yet
             self._returned = now
             self._reading.release()
             if not self._lingers:

@@ -8,7 +8,7 @@ kernel gives a write lease only on a file that no other process has open. An ope
 message on its way and in the mapping of each receiver, and nowhere else; the kernel closes it for a
 process that dies. Where there are no leases, nothing is kept.
 
-What is kept is let go once it has not been used for `_KEEP` seconds, so that only who sends large
+A file is let go once it has not been used for `_KEEP` seconds, so that only who sends large
 messages all the time holds memory for them: `_LIMIT` bytes at most.
 """
 

@@ -76,9 +76,7 @@ class SendQueue(Lendable):
         self._notify_drained()
 
     def flush(self, timeout: float) -> None:
-        """Write what is queued, for a process that ends and whose poller no longer runs; gives up
-        after `timeout`.
-        """
+        """Write the queued frames within `timeout`, for a process that ends without a poller."""
         end = time.monotonic() + timeout
         while self._queue and not self.closed and time.monotonic() < end:
             poll = select.poll()
@@ -129,11 +127,12 @@ class SendQueue(Lendable):
                 continue
             rest = memoryview(chunk)[skip:]
             skip = 0
+            # a copy of what is not `bytes`: the sender may change it once this returns
             self._queue.append(
                 (rest if isinstance(chunk, bytes) else memoryview(bytes(rest)), segment)
             )
             self.queued += len(rest)
-            segment = None
+            segment = None  # its descriptor passes with the first byte that is left, and only once
         if was_empty and self._queue:
             self._update_events()
 
@@ -152,10 +151,11 @@ class SendQueue(Lendable):
                 self.queued -= sent
                 while queue and sent >= len(queue[0][0]):
                     sent -= len(queue.popleft()[0])
-                if sent:
+                if sent:  # a descriptor that went with the first bytes must not be passed again
                     queue[0] = (queue[0][0][sent:], None)
             if not queue:
                 self._update_events()
+        # at half, and not at once: a sender would wake up for each frame that is written
         if self.queued <= self._send_limit // 2:
             self._notify_drained()
 

@@ -39,7 +39,7 @@ class PeerRefused(ConnectionRefusedError):
 
 @contextmanager
 def closed_on_error(sock: socket.socket) -> Iterator[socket.socket]:
-    """Close a socket if what is done with it fails."""
+    """Close a socket if the block raises."""
     try:
         yield sock
     except BaseException:

@@ -56,7 +56,7 @@ class Agent(ControlService):
         spawner: Makes the way to the spawner.
 
     Attributes:
-        adapt_spawn: Changes what is asked for, where a plane has set it: new procs import from
+        adapt_spawn: Changes spawn requests, where a plane has set it: new procs import from
             somewhere else, say.
     """
 
@@ -106,7 +106,7 @@ class Agent(ControlService):
 
     @handles(records.MarkOutput)
     def _mark_output(self, request: ControlRequest, record: records.MarkOutput) -> None:
-        if request.peer not in self._subscribers:  # it sees nothing of what is printed here
+        if request.peer not in self._subscribers:  # no output of this host is shown there
             request.refuse(Failure(MISSING, "this host shows its output to others"))
             return
         mark = Mark(ProcAddress(self._called_by(request.origin), AGENT), record.number)

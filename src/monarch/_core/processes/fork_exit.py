@@ -48,7 +48,7 @@ def disarm_finalizers() -> None:
 def leave(inherited: dict[str, None]) -> NoReturn:
     """End the process, with status 0.
 
-    What is waited for: threads that are no daemons, as at the end of any Python program.
+    It waits for threads that are no daemons, as at the end of any Python program.
 
     Args:
         inherited: Names of the modules that were there before the fork, in their order.
@@ -64,7 +64,7 @@ def leave(inherited: dict[str, None]) -> NoReturn:
 
 
 def _is_alone() -> bool:
-    """Return whether no other thread needs what is missing; ended actors get a moment.
+    """Return whether no other thread needs the missing ones; ended actors get a moment.
 
     Threads that Python has not started are left out: there is no telling whether they still run,
     nor a way to wait for them.

@@ -75,6 +75,6 @@ def _learn(names: dict[str, bytes]) -> None:
 
 
 def _arrive(pickled: bytes) -> Any:
-    """Note, in the started process, that what is sent back is of the script, too."""
+    """Note, in the started process, that the classes it sends back are the script's, too."""
     _learn({})
     return pickling.loads(pickled)

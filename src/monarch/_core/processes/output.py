@@ -183,7 +183,7 @@ class Printer:
             self._changed.notify()
 
     def flush(self) -> None:
-        """Write what is held back to be shown together with more.
+        """Write lines that were kept to be shown together with more.
 
         Only to be called on the thread of this printer.
         """
@@ -216,7 +216,7 @@ class Printer:
                 _tried(action)
 
     def _next(self) -> Callable[[], object]:
-        """Take what is to be called next; outputs that wait already are written together."""
+        """Take the next call; outputs that wait already are written together."""
         first = self._queue.popleft()
         if not isinstance(first, Output):
             return first
@@ -320,7 +320,7 @@ def _short_pieces(text: str) -> Iterator[str]:
 
 
 def write(stream: str, text: str) -> None:
-    """Write to what is ``sys.stdout`` or ``sys.stderr`` now, each line in one piece; nothing is
+    """Write to the present ``sys.stdout`` or ``sys.stderr``, each line in one piece; nothing is
     raised.
     """
     file = sys.stderr if stream == "stderr" else sys.stdout

@@ -168,7 +168,7 @@ class SpawnedMesh:
 
 
 class ProcEntry:
-    """See the module. Each event returns what is to be done.
+    """The state of a proc, see the module. Each event returns the instructions that follow.
 
     Args:
         address: Its name.

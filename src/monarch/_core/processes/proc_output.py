@@ -56,7 +56,7 @@ class ProcOutput:
         # pipes that are read together, in a while
         self._gathering: dict[tuple[_Printing, int], None] = {}
         self._unsent: dict[ProcAddress, list[tuple[_Printing, Output]]] = {}
-        self._collects = False  # while these are read: what is not sent goes together
+        self._collects = False  # while these are read: unsent lines go together
         self.sinks: dict[ProcAddress, OutputSink] = {}
 
     def keep(self, client: ProcAddress, sink: OutputSink | None) -> None:
@@ -78,7 +78,7 @@ class ProcOutput:
         self._listen(printing)
 
     def finish(self, entry: ProcEntry) -> None:
-        """The proc has ended: what is left in its pipes is the rest."""
+        """Read the rest in the pipes of a proc that has ended."""
         printing = self._printing.get(entry.address.proc)
         if printing is None or printing.entry is not entry:
             return

@@ -39,7 +39,7 @@ from .route import RESENT
 _HEADER = Struct("<QHHHII")
 _START = Struct("<QB")  # of a frame: the size of the rest, and the kind
 _ORDER = Struct("<Q")
-_MOST_KEPT = 4096  # of what is said by way of a standing cast
+_MOST_KEPT = 4096  # messages of a standing cast
 
 
 class Entry(NamedTuple):

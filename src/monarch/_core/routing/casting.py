@@ -344,7 +344,7 @@ class Casting:
         self._closing.setdefault(host, []).append(cast.key)
 
     def send_closing(self) -> None:
-        """Tell those below what is over."""
+        """Tell the hosts below which casts are over."""
         closing, self._closing = self._closing, {}
         for host, keys in closing.items():
             self._outside.to_host(host, casts.close_frame(keys))

@@ -110,7 +110,7 @@ class Reordering:
             self._dropped(message)
 
     def leave(self, host: str) -> dict[Lane, int]:
-        """A host is given up: what is held of its processes is dropped.
+        """Drop the waiting messages of the processes of a host that is given up.
 
         Returns where each of them stood.
 

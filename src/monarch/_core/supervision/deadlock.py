@@ -108,7 +108,7 @@ def keeper(
         queued: What it has received and not begun.
         handled: By activity, what it is handling; None for a call that may be answered by others.
         waiting: The activities that wait.
-        serving: The activity that takes what is queued.
+        serving: The activity that takes queued messages.
     """
     activity = next((activity for activity, taken in handled.items() if taken == call), NO_ACTIVITY)
     if activity is NO_ACTIVITY and call in queued:

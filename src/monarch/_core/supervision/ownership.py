@@ -149,7 +149,7 @@ class Ownership(Generic[M]):
         return list(self._owned.values())
 
     def processes(self) -> set[Any]:
-        """Every process that runs a rank of what is owned."""
+        """Every process that runs a rank of an owned mesh."""
         return {process for mesh in list(self._owned.values()) for process in mesh.processes}
 
     def group(self, strategy: Strategy) -> RestartGroup:

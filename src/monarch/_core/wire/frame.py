@@ -123,7 +123,10 @@ pack_rank = Struct("<I").pack
 
 
 def encode_around_rank(frame: Frame) -> tuple[bytes, bytes]:
-    """A bufferless frame for several ranks: the bytes before the rank, and those behind it."""
+    """A bufferless frame for several ranks: the bytes before the rank, and those behind it.
+
+    A call to many is encoded once so, as the rank is all that differs.
+    """
     data, _ = encode(frame)
     return data[:_RANK_AT], data[_RANK_AT + 4 :]
 

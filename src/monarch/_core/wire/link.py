@@ -238,7 +238,7 @@ class Link:
         return min(self._deadline, self._dial_at) if self.dials else self._deadline
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
+        """Run the timers that are due."""
         limits = self._owner.limits
         if self.state in _WITH_STREAM and now >= self._heard + limits.silence:
             self.cut(f"nothing was heard from it for {limits.silence:g}s", now)

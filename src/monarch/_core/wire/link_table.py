@@ -2,7 +2,7 @@
 
 No I/O, no clock.
 
-Events and the time go in; `take` gives what is to be done, in order. A stream is a number here,
+Events and the time go in; `take` gives the actions, in order. A stream is a number here,
 given out with `Dial` or by `accepted`; what comes from a stream that has been cut is ignored.
 
 How two processes come to one link::
@@ -260,7 +260,7 @@ class LinkTable:
         return self._due[0][0] if self._due else None
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
+        """Run the timers that are due."""
         self._now = now
         due = self._due
         while due and due[0][0] <= now:

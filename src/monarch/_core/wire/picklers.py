@@ -1,4 +1,4 @@
-"""The picklers of `pickling`, for what is more than builtin scalars.
+"""The picklers of `pickling`, for all but builtin scalars.
 
 A class that travels by value is set up once per receiving actor: with the globals of the moment in
 which it first came there, beside those that other actors of the process have, and for as long as

@@ -36,7 +36,7 @@ class _Pass:
     Attributes:
         input: Requires a gradient, but for the first stage.
         outputs: Of each module.
-        root: What is derived: the last output, or the loss.
+        root: The tensor that is derived: the last output, or the loss.
         above: The gradient of `root`; None for 1.
         gradients: Of `outputs`.
     """

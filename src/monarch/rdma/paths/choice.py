@@ -77,6 +77,7 @@ def choose(plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Buff
             link = _try(plane, path, lease, grant, deadline)
         except UnavailableError as error:
             refused.append(f"{path.name}: {error}")
+            # not meant for this pair is no news; a path that should lead there and fails is
             if not isinstance(error, NotMeantError):
                 broken.append(path.name)
         else:
@@ -130,6 +131,7 @@ def _try(plane: Plane, path: Path, lease: Lease, grant: Grant, deadline: Deadlin
     reason = path.refusal(plane, lease, grant)
     if reason is not None:
         raise NotMeantError(reason)
+    # remembered: to try a dead path at each transfer would cost more than the transfer
     reason = plane.closed.get(key)
     if reason is not None:
         raise UnavailableError(reason)

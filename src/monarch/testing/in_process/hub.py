@@ -75,7 +75,7 @@ class Network:
         self._hold()
 
     def joined(self, hub: LocalHub) -> None:
-        """A hub has begun to listen: it knows what is lost."""
+        """A hub has begun to listen: tell it of the lost processes."""
         self.hubs[hub.address] = hub
         self._tell(hub)
 
@@ -97,7 +97,7 @@ class Network:
         return pid >= _FIRST_PID
 
     def stand_still(self, hub: LocalHub, still: bool) -> None:
-        """Hold up all that a hub does, and what is sent to it; or no longer."""
+        """Stop a hub, and delay messages to it; or let both go on."""
         (self._still.add if still else self._still.discard)(hub.address)
         self.turns.stand_still(hub, still)
         self._hold()
