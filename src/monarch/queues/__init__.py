@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from .._public import publish
 from .queue import Empty, Full, Queue, QueueClosed, QueueStatistics
-from .replay import ReplayBuffer, ReplayStatistics
+from .replay import ReplayBuffer, ReplayState, ReplayStatistics
 
 __all__ = [
-    "Empty", "Full", "Queue", "QueueClosed", "QueueStatistics", "ReplayBuffer", "ReplayStatistics",
+    "Empty", "Full", "Queue", "QueueClosed", "QueueStatistics", "ReplayBuffer", "ReplayState",
+    "ReplayStatistics",
 ]  # fmt: skip
 
 publish(__name__, globals(), __all__)

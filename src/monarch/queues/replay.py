@@ -51,6 +51,20 @@ class ReplayStatistics(NamedTuple):
     version: int
 
 
+class ReplayState(NamedTuple):
+    """The content of a replay buffer, to be pickled beside a checkpoint.
+
+    Attributes:
+        version: The newest one seen.
+        items: Those that can be drawn, each with its version.
+        batches: Those that were drawn by a number, and are not forgotten.
+    """
+
+    version: int
+    items: list[tuple[int, Sealed]]
+    batches: dict[int, list[tuple[int, Sealed]]]
+
+
 @dataclass
 class _Entry:
     number: int
@@ -65,6 +79,7 @@ class _Wish:
 
     count: int
     order: Order
+    number: int | None
     batch: asyncio.Future[Given[list[Sealed]]]
 
 
@@ -94,6 +109,7 @@ class ReplayActor(Actor):
         self._leases: Leases[list[_Entry]] = Leases(lease, self._take_back)
         self._bytes = self._added = self._drawn = self._expired = self._dropped = 0
         self._version = 0
+        self._batches: dict[int, list[tuple[int, Sealed]]] = {}  # those that have a number
         self._wishes: deque[_Wish] = deque()
         self._producers: deque[tuple[asyncio.Future[None], Sealed, int]] = deque()
 
@@ -110,11 +126,11 @@ class ReplayActor(Actor):
 
     @concurrent_endpoint
     async def sample(
-        self, count: int, version: int | None, order: Order, timeout: float
+        self, count: int, version: int | None, order: Order, number: int | None, timeout: float
     ) -> Given[list[Sealed]] | type[Empty]:
         if version is not None:
             self._is_at(version)
-        wish = _Wish(count, order, asyncio.get_running_loop().create_future())
+        wish = _Wish(count, order, number, asyncio.get_running_loop().create_future())
         self._wishes.append(wish)
         self._move()
         return wish.batch.result() if await done(wish.batch, self._wishes, wish, timeout) else Empty
@@ -127,6 +143,25 @@ class ReplayActor(Actor):
     async def clear(self) -> None:
         for key in list(self._entries):
             self._remove(key)
+        self._move()
+
+    @concurrent_endpoint
+    async def forget(self, before: int) -> None:
+        for number in [each for each in self._batches if each < before]:
+            del self._batches[number]
+
+    @concurrent_endpoint
+    async def state(self) -> ReplayState:
+        items = [(entry.version, _read(entry)) for entry in self._entries.values()]
+        return ReplayState(self._version, items, self._batches)
+
+    @concurrent_endpoint
+    async def load(self, state: ReplayState) -> None:
+        for key in list(self._entries):
+            self._remove(key)
+        self._version, self._batches = state.version, dict(state.batches)
+        for version, item in state.items:
+            self._take(item, version)
         self._move()
 
     @concurrent_endpoint
@@ -148,7 +183,7 @@ class ReplayActor(Actor):
                     added.set_exception(error)
                 else:
                     added.set_result(None)
-            elif self._wishes and len(self._entries) >= self._wishes[0].count:
+            elif self._wishes and self._can_grant(self._wishes[0]):
                 self._grant(self._wishes.popleft())
             else:
                 return
@@ -183,7 +218,14 @@ class ReplayActor(Actor):
             self._remove(key)
             raise
 
+    def _can_grant(self, wish: _Wish) -> bool:
+        return len(self._entries) >= wish.count or wish.number in self._batches
+
     def _grant(self, wish: _Wish) -> None:
+        if wish.number in self._batches:  # who asked first may have died
+            again = [item for _, item in self._batches[wish.number]]
+            wish.batch.set_result((self._leases.give([]), again))
+            return
         if wish.order == "random":
             keys = self._random.sample(self._keys, wish.count)
         else:
@@ -191,22 +233,24 @@ class ReplayActor(Actor):
             keys = [*islice(self._entries if oldest else reversed(self._entries), wish.count)]
             keys = keys if oldest else keys[::-1]
         try:
-            batch = [
-                item.read() if isinstance(item := self._entries[key].item, Spilled) else item
-                for key in keys
-            ]
+            batch = [_read(self._entries[key]) for key in keys]
         except OSError as error:
             wish.batch.set_exception(error)
             return
         self._drawn += len(batch)
-        drawn = []
-        if self._consume:
-            drawn = [
-                _Entry(key, self._entries[key].version, item)
-                for key, item in zip(keys, batch, strict=True)
+        drawn = [
+            _Entry(key, self._entries[key].version, item)
+            for key, item in zip(keys, batch, strict=True)
+        ]
+        if wish.number is not None:
+            self._batches[wish.number] = [
+                (each.version, item) for each, item in zip(drawn, batch, strict=True)
             ]
+        if self._consume:
             for key in keys:
                 self._remove(key)
+        if not self._consume or wish.number is not None:
+            drawn = []  # it is here still, whatever becomes of its consumer
         wish.batch.set_result((self._leases.give(drawn), batch))
 
     def _take_back(self, drawn: list[_Entry]) -> None:
@@ -258,6 +302,10 @@ class ReplayActor(Actor):
         else:
             self._bytes -= entry.item.size
             del self._in_memory[key]
+
+
+def _read(entry: _Entry) -> Sealed:
+    return entry.item.read() if isinstance(entry.item, Spilled) else entry.item
 
 
 class ReplayBuffer(Generic[T]):
@@ -336,6 +384,7 @@ class ReplayBuffer(Generic[T]):
         version: int | None = None,
         *,
         order: Order = "random",
+        batch: int | None = None,
         timeout: float | None = None,
     ) -> Future[list[T]]:
         """Draw a batch of different items.
@@ -346,6 +395,9 @@ class ReplayBuffer(Generic[T]):
                 is dropped first.
             order: ``"random"``, each with equal chance; ``"oldest"`` or ``"newest"``, by the time
                 at which they were added.
+            batch: A number, such as that of a step. Whichever process asks for the same number
+                again gets the same items, whatever `count` it says, until `forget`. So a trainer
+                that dies in a step, and is replaced, loses no item and uses none twice.
             timeout: Seconds to wait until there are so many; 0 does not wait, None waits as long as
                 the buffer is there. A reader that waits for a large batch goes before later ones,
                 even if they want less.
@@ -364,14 +416,42 @@ class ReplayBuffer(Generic[T]):
             whole(version, "version", least=0)
         if order not in _ORDERS:
             raise ValueError(f"order must be one of {', '.join(map(repr, _ORDERS))}, got {order!r}")
+        if batch is not None:
+            whole(batch, "batch", least=0)
         limit = None if timeout is None else seconds(timeout, "timeout")
 
         def ask(turn: float) -> Future[Any]:
-            return self._actor.sample.call_one(count, version, order, turn)
+            return self._actor.sample.call_one(count, version, order, batch, turn)
 
         return Consumer(
             f"{self!r}.sample({count})", ask, self._actor.settle.broadcast, _open, limit
         ).begin()
+
+    def forget(self, before: int) -> Future[None]:
+        """Let go of batches that were drawn by a number.
+
+        Args:
+            before: Those with a lower number.
+
+        Returns:
+            A future that is done when they are gone.
+        """
+        return self._actor.forget.call_one(whole(before, "before", least=0))
+
+    def state(self) -> Future[ReplayState]:
+        """Return all items and numbered batches, for a checkpoint; they stay where they are."""
+        return self._actor.state.call_one()
+
+    def load(self, state: ReplayState) -> Future[None]:
+        """Replace all that is in the buffer.
+
+        Args:
+            state: Of `state()`, maybe of another program.
+
+        Returns:
+            A future that is done when it is there.
+        """
+        return self._actor.load.call_one(state)
 
     def clear(self) -> Future[None]:
         """Drop all items."""

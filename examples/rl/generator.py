@@ -1,0 +1,169 @@
+"""Generators: continuous batching.
+
+Requests join a batch that runs, at the next byte, and leave it when they are done. Each has its own
+keys and values in the cache, and its own random numbers, so what else runs does not change what it
+says. New weights come between two bytes: answers that have begun go on with them, and know for each
+byte which weights chose it.
+"""
+
+import asyncio
+import os
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from monarch.actor import Actor, concurrent_endpoint, get_meter
+from monarch.service import Service
+
+from .model import LENGTH, Cache, ModelPlan, make_policy, rows
+from .tasks import END, LONGEST_ANSWER
+from .weights import Board, Follower
+
+SLOTS = 64  # requests at a time
+
+
+@dataclass(frozen=True)
+class Answer:
+    text: bytes
+    logprobs: list[float]  # of each byte, as the weights that chose it had it
+    versions: list[int]  # of these weights
+
+
+@dataclass(eq=False)
+class _Request:
+    text: bytes
+    draws: list[float]  # a number in [0, 1) for each byte to come
+    least: int  # version of the weights that it may begin with
+    done: "asyncio.Future[Answer]"
+    slot: int = -1
+    cached: int = 0  # bytes of which the cache has keys and values
+    logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+
+
+class Generator(Actor):
+    def __init__(self, plan: ModelPlan, base: dict[str, Tensor], board: Board) -> None:
+        self.plan = plan
+        self.policy = make_policy(plan, base)
+        self.cache = Cache.of(plan, SLOTS)
+        self.follower = Follower(self.policy, board)
+        self.waiting: deque[_Request] = deque()
+        self.running: list[_Request] = []
+        self.free = list(range(SLOTS))
+        self.slowness = 1.0
+        self.loop: asyncio.Task[None] | None = None
+        self.tokens = get_meter().create_counter("rl.tokens", description="bytes generated")
+        self.batch = get_meter().create_gauge("rl.batch", description="requests in the batch")
+
+    @concurrent_endpoint
+    async def generate(self, prompt: bytes, seeds: list[int], least: int) -> list[Answer]:
+        """An answer for each seed; it begins with weights of version `least` or newer."""
+        if self.loop is None or self.loop.done():
+            self.loop = asyncio.create_task(self._run())
+        made = []
+        for seed in seeds:
+            source = torch.Generator().manual_seed(seed)
+            draws = torch.rand(LONGEST_ANSWER, generator=source).tolist()
+            made.append(_Request(prompt, draws, least, asyncio.get_running_loop().create_future()))
+        self.waiting += made
+        self.follower.stirred.set()
+        return list(await asyncio.gather(*(each.done for each in made)))
+
+    @concurrent_endpoint
+    async def slow_down(self, factor: float) -> None:
+        self.slowness = factor
+
+    @concurrent_endpoint
+    async def pid(self) -> int:
+        return os.getpid()
+
+    async def _run(self) -> None:
+        listening = asyncio.create_task(self.follower.listen())
+        try:
+            while True:
+                if self.follower.stirred.is_set() and await self.follower.pull():
+                    for each in self.running:
+                        each.cached = 0  # keys and values of the old weights
+                self._admit()
+                if not self.running:
+                    await self.follower.stirred.wait()
+                    continue
+                began = time.perf_counter()
+                self._next_byte()
+                pause = (time.perf_counter() - began) * (self.slowness - 1)
+                await asyncio.sleep(pause)  # others of this process: new requests, news
+        except BaseException as error:
+            for each in [*self.waiting, *self.running]:
+                if not each.done.done():
+                    each.done.set_exception(RuntimeError(f"the generator has failed: {error!r}"))
+            raise
+        finally:
+            listening.cancel()
+
+    # region batching
+    def _admit(self) -> None:
+        for _ in range(len(self.waiting)):
+            request = self.waiting.popleft()
+            if self.free and request.least <= self.follower.version:
+                request.slot = self.free.pop()
+                self.running.append(request)
+            else:
+                self.waiting.append(request)
+
+    @torch.no_grad()
+    def _next_byte(self) -> None:
+        """One more byte for each request that runs."""
+        starting = [each for each in self.running if each.cached == 0]
+        going_on = [each for each in self.running if each.cached]
+        for batch in (starting, going_on):
+            if batch:
+                self._choose(batch, self._logits(batch))
+        self.batch.set(len(self.running))
+        self.tokens.add(len(self.running))
+        for each in [each for each in self.running if self._is_done(each)]:
+            self.running.remove(each)
+            self.free.append(each.slot)
+            if not each.done.done():  # its caller may have gone
+                text = each.text[-len(each.versions) :]
+                each.done.set_result(Answer(text, each.logprobs, each.versions))
+
+    def _logits(self, batch: list[_Request]) -> Tensor:
+        """[request, byte]: of what comes next. All have something in the cache, or none has."""
+        cached = torch.tensor([each.cached for each in batch])
+        ends = torch.tensor([len(each.text) for each in batch])
+        width = int((ends - cached).max())
+        tokens = rows([each.text[each.cached :] for each in batch])[:, :width]
+        if self.plan.hf:  # no cache: all of the text again, for each byte
+            logits: Tensor = self.policy(tokens)
+        else:
+            slots = torch.tensor([each.slot for each in batch])
+            logits = self.policy(tokens, cached, self.cache, slots)
+            for each in batch:
+                each.cached = len(each.text)
+        return logits[torch.arange(len(batch)), ends - cached - 1]
+
+    def _choose(self, batch: list[_Request], logits: Tensor) -> None:
+        logprobs = torch.log_softmax(logits, dim=-1)
+        draws = torch.tensor([each.draws[len(each.versions)] for each in batch])
+        chosen = (logprobs.exp().cumsum(dim=-1) < draws[:, None]).sum(dim=-1)
+        chosen = chosen.clamp(max=logits.shape[-1] - 1)
+        of_chosen = logprobs.gather(1, chosen[:, None]).squeeze(1)
+        for each, byte, logprob in zip(batch, chosen.tolist(), of_chosen.tolist(), strict=True):
+            each.text += bytes([byte])
+            each.logprobs.append(logprob)
+            each.versions.append(self.follower.version)
+
+    # endregion
+
+    def _is_done(self, request: _Request) -> bool:
+        return (
+            request.text.endswith(END)
+            or len(request.versions) == LONGEST_ANSWER
+            or len(request.text) == LENGTH
+        )
+
+
+Generators = Service[Generator]

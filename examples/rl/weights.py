@@ -1,0 +1,146 @@
+"""Weights on their way from trainers to generators.
+
+Trainers share the memory that they train in. A board has the news: who shares, and after which
+step. Generators wait for news beside their work, and pull between two bytes; what they pull comes
+from the trainers' memory. No trainer waits for a generator, and the two may be laid out otherwise.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from monarch.actor import Actor, SupervisionError, concurrent_endpoint
+from monarch.elastic import World
+from monarch.rdma import RDMAError, Replica, SharedState, share_state
+
+from .model import learned
+
+
+@dataclass(frozen=True)
+class News:
+    """Who shares the weights.
+
+    Attributes:
+        world: Of trainers, by its number.
+        first: The step before which this world began.
+        step: The step before which the weights are.
+        sources: Of these ranks; each has had `step - first` changes.
+    """
+
+    world: int
+    first: int
+    step: int
+    sources: tuple[SharedState, ...]
+
+
+class Board(Actor):
+    """Has the news, and tells who waits for some."""
+
+    def __init__(self) -> None:
+        self.news: News | None = None
+        self.changed = asyncio.Event()
+
+    @concurrent_endpoint
+    async def publish(self, news: News) -> None:
+        self.news = news
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    @concurrent_endpoint
+    async def newer(self, world: int, step: int) -> News:
+        """The news, once it is of another world or step."""
+        while self.news is None or (self.news.world, self.news.step) == (world, step):
+            await self.changed.wait()
+        return self.news
+
+    @concurrent_endpoint
+    async def pid(self) -> int:
+        return os.getpid()
+
+
+# region publisher
+class Publisher:
+    """The side of a trainer, in one world."""
+
+    def __init__(self, world: World, policy: nn.Module, board: Board, sharded: bool) -> None:
+        self.world, self.board, self.first = world, board, world.step
+        # where they are: nothing is copied
+        self.shared = share_state(learned(policy), copy=False)
+        self.sources = [self.shared]
+        if sharded:  # each rank has a part, so generators read from all
+            everybody: list[SharedState | None] = [None] * world.size
+            dist.all_gather_object(everybody, self.shared)
+            self.sources = [each for each in everybody if each is not None]
+        self.publish(world.step)
+
+    @contextmanager
+    def writing(self, step: int) -> Iterator[None]:
+        """The weights change: a pull that overlaps begins again."""
+        with self.shared.writing():
+            yield
+        self.publish(step + 1)
+
+    def publish(self, step: int) -> None:
+        if self.world.rank == 0:
+            news = News(self.world.number, self.first, step, tuple(self.sources))
+            self.board.publish.broadcast(news)
+
+
+# endregion
+
+
+# region follower
+class Follower:
+    """The side of a generator."""
+
+    def __init__(self, policy: nn.Module, board: Board) -> None:
+        self.version = -1  # the step before which these weights are
+        self.stirred = asyncio.Event()  # there is news, or work
+        self.news: News | None = None
+        self._board = board
+        self._target = learned(policy)
+        # A pull that fails leaves a mixture: not in the weights that are in use.
+        self._staged: dict[str, Tensor] = {
+            name: each.detach().clone() for name, each in self._target.items()
+        }
+        self._replica: Replica | None = None
+        self._world = self._step = -1
+
+    async def listen(self) -> None:
+        """Hear of news, until cancelled."""
+        while True:
+            seen = (self.news.world, self.news.step) if self.news is not None else (-1, -1)
+            try:
+                self.news = await self._board.newer.call_one(*seen)
+                self.stirred.set()
+            except SupervisionError:  # the board is started again, and empty
+                await asyncio.sleep(0.1)
+
+    async def pull(self) -> bool:
+        """Get the newest weights, if there are newer ones; whether these are others now."""
+        self.stirred.clear()
+        news = self.news
+        if news is None:
+            return False
+        try:
+            if self._replica is None or news.world != self._world:
+                self._replica, self._world = Replica(news.sources, self._staged), news.world
+            versions = {each for each in await self._replica.pull() if each is not None}
+        except (RDMAError, SupervisionError):  # those trainers are gone: others will say so
+            self._replica = None
+            return False
+        version = news.first + versions.pop()
+        if versions or version == self.version:  # ranks that are a step apart will soon agree
+            return False
+        for name, each in self._target.items():
+            each.detach().copy_(self._staged[name])
+        self.version = version
+        return True
+
+
+# endregion

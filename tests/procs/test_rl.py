@@ -1,0 +1,56 @@
+"""The example of asynchronous reinforcement learning: it runs, goes on from a checkpoint to the same
+curve, and its sandbox keeps its limits.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.processes("a program of its own, with groups of torch"),
+    pytest.mark.torch,
+]
+ROOT = Path(__file__).parents[2]
+
+
+def _run(folder: Path, *options: str) -> dict[int, int]:
+    """Run it; the rewards of its steps, in percent."""
+    done = subprocess.run(
+        [sys.executable, "-m", "examples.rl", *options],
+        cwd=ROOT,
+        env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    found = re.findall(r"^ *(\d+) +(\d+)% +[\d.]+ +[\d.]+ s", done.stdout, re.MULTILINE)
+    return {int(step): int(reward) for step, reward in found}
+
+
+def test_the_job_runs_with_sharded_trainers_and_draws_its_curve(tmp_path: Path) -> None:
+    curve = tmp_path / "curve.svg"
+    rewards = _run(tmp_path, "--steps", "few", "--fsdp", "--plot", str(curve))
+    assert list(rewards) == [0, 1, 2, 3]
+    assert curve.read_text().startswith("<svg ")
+
+
+def test_all_roles_go_on_from_a_checkpoint_to_the_same_curve(tmp_path: Path) -> None:
+    # In lockstep nothing depends on which of two is faster.
+    folder = str(tmp_path / "checkpoint")
+    options = ("--max-age", "0", "--checkpoint", folder, "--checkpoint-every", "3")
+    more = ("--imitation", "40", "--steps", "5")
+    whole = _run(tmp_path, *options, *more)
+    assert list(whole) == [0, 1, 2, 3, 4]
+    again = _run(tmp_path, *options, *more)
+    assert list(again) == [3, 4]
+    for step, reward in again.items():
+        # a last bit that depends on what is computed together may change an answer
+        assert abs(reward - whole[step]) <= 1
