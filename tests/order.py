@@ -10,8 +10,11 @@ import argparse
 import random
 import subprocess
 import sys
+from pathlib import Path
 
-from tests.trust import OPTIONS, ROOT
+sys.path.insert(0, str(Path(__file__).parent))  # as pytest has it
+
+from trust import OPTIONS, ROOT
 
 
 def main(argv: list[str] | None = None) -> int:

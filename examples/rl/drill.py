@@ -126,7 +126,12 @@ class Drill:
         stopped = [*{parent_of(pid) for pid in pids}, *pids]
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
-        threading.Timer(CUT, lambda: [os.kill(pid, signal.SIGCONT) for pid in stopped]).start()
+
+        def mend() -> None:
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
+
+        threading.Timer(CUT, mend).start()
         return f"{len(stopped)} processes stand still"
 
     def _fill_disk(self) -> str:

@@ -125,7 +125,8 @@ class Training:
     def train(self, world: World) -> None:
         if self.plan.fsdp:  # laid out for the ranks of this world
             mesh = init_device_mesh("cpu", (world.size,))
-            self.policy = fully_shard(make_policy(self.model, self.base), mesh=mesh)
+            self.policy = make_policy(self.model, self.base)
+            fully_shard(self.policy, mesh=mesh)
             self.optimizer = self._optimizer()
         world.restore(model=self.policy, optimizer=self.optimizer)
         policy = self.policy if self.plan.fsdp else DistributedDataParallel(self.policy)
@@ -146,7 +147,7 @@ class Training:
             # DDP and FSDP take the mean over ranks of what is a sum
             loss = world.size * grpo_loss(policy, mine, tokens, self.plan)
             self.optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             with publisher.writing(step):
                 self.optimizer.step()
             if world.rank == 0:
