@@ -903,6 +903,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_torch_stores.py::test_a_script_on_one_host_meets_on_the_loopback_interface_alone",
                 "tests/faults/test_torch_stores.py::test_a_script_of_several_hosts_meets_over_the_links_of_the_program",
                 "tests/faults/test_torch_stores.py::test_ranks_meet_by_init_process_group_and_open_no_store",
+                "tests/faults/test_stores_of_scripts.py::test_ranks_of_a_script_meet_where_another_user_is_not_let_in",
             ),
             "the network: to use up memory, descriptors or the log by knocking": (
                 "tests/faults/test_trust.py::test_two_thousand_who_say_nothing_keep_no_other_out",
@@ -1025,6 +1026,9 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "**Root**": "is not defended",
             "**One's own user.**": "is not defended",
             "**Holders of the secret, or of a certificate of the CA.**": "is not defended",
+            "**What a pickle of a peer that is let in does.**": (
+                "tests/fuzz/test_live.py::test_no_bytes_of_a_peer_that_is_in_end_a_process_or_keep_it_from_others",
+            ),
             "**Actors among each other.**": "is not defended",
             "**Output that goes to a file.**": "is not defended",
             "**What torch opens itself.**": "is not defended",

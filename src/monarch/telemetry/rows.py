@@ -21,7 +21,7 @@ def shape_json(extent: Mapping[str, int]) -> str:
 
 
 def view_json(extent: Mapping[str, int]) -> str:
-    """The same as a region, as Monarch 0.7 writes it; it begins at rank 0 of itself."""
+    """A whole mesh as a region, as Monarch 0.7 writes it; it begins at rank 0 of itself."""
     sizes = list(extent.values())
     strides = [math.prod(sizes[at + 1 :]) for at in range(len(sizes))]
     region = {"offset": 0, "sizes": sizes, "strides": strides}
