@@ -41,7 +41,7 @@ REASONS = {
     "it is `_ours`": ["_ours.py"],
     "it reads what the kernel shows": [
         "_guards/surroundings.py", "_title.py", "mounts/table.py", "rdma/paths/process_vm.py",
-        "stacks/dump.py", "telemetry/gpus.py", "telemetry/hosts.py", "_descriptors.py",
+        "stacks/dump.py", "telemetry/gpus.py", "telemetry/hosts.py", "_resources.py",
         "job/processes.py", "rdma/availability.py",
     ],
     "it reads files of the package": [

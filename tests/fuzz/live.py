@@ -11,6 +11,7 @@ more: Python raises `MemoryError` then, after which they go on.
 from __future__ import annotations
 
 import itertools
+import os
 import resource
 import socket
 from contextlib import ExitStack, suppress
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.floods import memory
+from helpers.processes import agent_of
 from helpers.streams import Net
 from helpers.workers import SECRET, workers
 from monarch._core.net import unix
@@ -64,6 +66,10 @@ class Echo(Actor):
         return value
 
     @endpoint
+    def pid(self) -> int:
+        return os.getpid()
+
+    @endpoint
     def own(self) -> Any:
         self.owned = this_proc().spawn("owned", Echo)
         return self.owned
@@ -102,7 +108,8 @@ class Live:
         assert actor.echo.call_one(1).get() == 1
         address = procs._procs.address(0)
         places = [address, address.agent]
-        return actor, places, _bounded([_pid_at(place) for place in places])
+        pid = actor.pid.call_one().get()
+        return actor, places, _bounded([pid, agent_of(pid)])
 
     @cached_property
     def _there(self) -> tuple[Any, str, ProcAddress, list[int]]:
@@ -161,11 +168,6 @@ class Live:
         stream.write([hello + control(JOIN, 0, Join(name, False, 0, 1)) + data])
         _all_is_well(actor, pids)
         stream.close()
-
-
-def _pid_at(place: ProcAddress) -> int:
-    with unix.connect(place) as sock:
-        return unix.credentials(sock)[0]
 
 
 def _bounded(pids: list[int]) -> list[int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from monarch import _threads
+from monarch import _resources
 from monarch._guards import surroundings
 from monarch.actor import Actor, endpoint, this_host
 from monarch.config import configured
@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.torch,
     pytest.mark.processes("threads of an operation are a process's own"),
 ]
-CORES = _threads.usable()
+CORES = _resources.usable_cores()
 ALONE = torch.get_num_threads()
 
 
@@ -131,4 +131,4 @@ def test_the_quota_of_a_control_group_bounds_the_cores(
     monkeypatch.setattr(surroundings, "_OWN", str(tmp_path / "cgroup"))
     monkeypatch.setattr(surroundings, "_GROUPS", str(tmp_path))
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
-    assert _threads.usable() == expected
+    assert _resources.usable_cores() == expected

@@ -187,40 +187,23 @@ def _messages_of(call: ApiCall) -> Any:
     return _rows(call, "messages", f"(from_actor_id = {actor} OR to_actor_id = {actor})", _LATEST)
 
 
-@route(
-    "GET",
-    "/api/messages",
-    fields={
-        "from_actor_id": Field("string", "Who has sent them"),
-        "to_actor_id": Field("string", "Who gets them"),
-    },
-    sql=True,
-)
-def _messages(call: ApiCall) -> Any:
-    """Messages that are remembered, the last one first; 10,000 at most."""
-    return _rows(call, "messages", _where(call, "from_actor_id", "to_actor_id"))
+def _remembered(table: str, about: str, **columns: str) -> None:
+    """Add the route of a table's latest rows; each column, with what it says, chooses some."""
+
+    def handler(call: ApiCall) -> Any:
+        return _rows(call, table, _where(call, *columns))
+
+    handler.__doc__ = f"{about}, the last one first; 10,000 at most."
+    fields = {name: Field("string", said) for name, said in columns.items()}
+    route("GET", f"/api/{table}", fields=fields, sql=True)(handler)
 
 
-@route(
-    "GET",
-    "/api/message_status_events",
-    fields={"message_id": Field("string", "Of this message")},
-    sql=True,
-)
-def _message_status_events(call: ApiCall) -> Any:
-    """The events of messages, the last one first; 10,000 at most."""
-    return _rows(call, "message_status_events", _where(call, "message_id"))
-
-
-@route(
-    "GET",
-    "/api/sent_messages",
-    fields={"sender_actor_id": Field("string", "Who has sent them")},
-    sql=True,
-)
-def _sent_messages(call: ApiCall) -> Any:
-    """Calls as they were sent, the last one first; 10,000 at most."""
-    return _rows(call, "sent_messages", _where(call, "sender_actor_id"))
+_remembered(
+    "messages", "Messages that are remembered",
+    from_actor_id="Who has sent them", to_actor_id="Who gets them",
+)  # fmt: skip
+_remembered("message_status_events", "The events of messages", message_id="Of this message")
+_remembered("sent_messages", "Calls as they were sent", sender_actor_id="Who has sent them")
 
 
 @route(

@@ -155,7 +155,8 @@ class Console:
         try:
             getattr(self, f"_do_{command.verb}")(command)
         except (LookupError, PermissionError, ValueError, TimeoutError) as error:
-            self._failed(f"Error processing command: {_text(error)}")
+            said = error.args[0] if error.args else error
+            self._failed(f"Error processing command: {said}")
         return True
 
     def _failed(self, text: str) -> None:
@@ -444,10 +445,6 @@ class _Attached:
         with self._lock, suppress(OSError):  # it has hung up, which who reads there is told
             if self._types:
                 self._terminal.write("\n[the session is over: press Enter]\n")
-
-
-def _text(error: BaseException) -> str:
-    return str(error.args[0]) if error.args else str(error)
 
 
 def debug() -> None:

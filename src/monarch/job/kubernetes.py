@@ -315,7 +315,8 @@ class KubernetesJob(WorkersJob):
         )
 
     def _description(self) -> object:
-        return self._namespace, self._kind, self._idle_limit, _alike(self._pods)
+        pods = {name: replace(mesh, size=0) for name, mesh in self._pods.items()}  # sizes change
+        return self._namespace, self._kind, self._idle_limit, pods
 
     def _is_running(self) -> bool:
         api = self._api()
@@ -466,11 +467,6 @@ class KubernetesJob(WorkersJob):
 
     def __repr__(self) -> str:
         return f"KubernetesJob({self._namespace!r}, {self._meshes!r})"
-
-
-def _alike(meshes: Mapping[str, Mesh]) -> dict[str, Mesh]:
-    """Without the sizes, which change."""
-    return {name: replace(mesh, size=0) for name, mesh in meshes.items()}
 
 
 def _is_over(thing: Object | None) -> bool:

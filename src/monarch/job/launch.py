@@ -153,10 +153,9 @@ def wait_ready(
             worker, leash = waiting.pop(fd)
             poll.unregister(fd)
             if not leash.recv(_MOST_REPORT):
-                raise JobError(
-                    f"worker {worker.name} ended before it served{_how(worker.pid)};"
-                    f" {worker.tail()}"
-                )
+                # which closes its leash in the last moments of its life
+                how = describe_status(processes.reap(worker.pid, 1.0))
+                raise JobError(f"worker {worker.name} ended before it served{how}; {worker.tail()}")
 
 
 def let_go(leashes: Sequence[socket.socket]) -> None:
@@ -167,14 +166,6 @@ def let_go(leashes: Sequence[socket.socket]) -> None:
         except (BrokenPipeError, ConnectionResetError):  # it has ended, as who connects will see
             pass
         leash.close()
-
-
-def _how(pid: int) -> str:
-    """The exit status of a child that has closed its leash.
-
-    A child does that in the last moments of its life.
-    """
-    return describe_status(processes.reap(pid, 1.0))
 
 
 def _flags() -> list[str]:

@@ -25,6 +25,7 @@ from .contract import HostId
 from .ray_hosts import RayHosts
 
 _NAMESPACE = "monarch"
+_logger = logging.getLogger("monarch.job")
 _LIMIT = 120.0  # seconds for an answer; Ray needs some to find out that a cluster does not answer
 _TAIL = 4096  # bytes of what it has said in which its last words are
 _SHOWN_LINES = 5
@@ -54,7 +55,7 @@ class Control:
             [sys.executable, "-c", _CODE, address, keeper],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._said if not _verbose() else None,
+            stderr=None if _logger.isEnabledFor(logging.DEBUG) else self._said,
             start_new_session=True,  # Ctrl-C is for the program
         )
 
@@ -212,7 +213,3 @@ class _Cluster:
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else 'it said nothing'}"
-
-
-def _verbose() -> bool:
-    return logging.getLogger("monarch.job").isEnabledFor(logging.DEBUG)

@@ -210,10 +210,6 @@ def _goes_on(text: str) -> bool:
     return not text or text[0].isspace() or text.startswith(("frame #", "#", *_CHAINED))
 
 
-def _fraction(text: str) -> float:
-    return float(text.replace(",", "."))
-
-
 def _number(text: str) -> float:
     text = text.replace(",", "")
     return int(text) if text.lstrip("+-").isdigit() else float(text)
@@ -221,7 +217,7 @@ def _number(text: str) -> float:
 
 _COMPARED: dict[str, Callable[[str], object]] = {
     "date": str,
-    "clock": lambda text: tuple(map(_fraction, text.split(":"))),
+    "clock": lambda text: tuple(map(float, text.replace(",", ".").split(":"))),
     "hex": lambda text: int(text, 16),
     "id": str,
     "dotted": lambda text: tuple(map(int, text.split("."))),

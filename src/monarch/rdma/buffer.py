@@ -259,13 +259,8 @@ class RDMABuffer:
                 f"read_into(dst): {type(dst).__name__} is read-only; use a bytearray or a writable"
                 " array"
             )
-        size = self._range(offset, self._info.nbytes - offset if nbytes is None else nbytes)
-        if size > memory.nbytes:
-            raise ValueError(
-                f"read_into(dst): dst has {memory.nbytes} bytes, less than the {size} bytes to be"
-                " read"
-            )
-        return self.operation(memory, 0, offset, size, False)
+        size = self._info.nbytes - offset if nbytes is None else nbytes
+        return self._checked(memory, "read_into(dst): dst", offset, size, "read")
 
     def writing(self, src: Any, offset: int, nbytes: int | None) -> Operation:
         """A checked write.
@@ -281,13 +276,16 @@ class RDMABuffer:
         memory = memory_of(src, "write_from(src)")
         if self._info.readonly:
             raise ValueError(f"{self._info} names read-only memory, and can't be written")
-        size = self._range(offset, memory.nbytes if nbytes is None else nbytes)
+        size = memory.nbytes if nbytes is None else nbytes
+        return self._checked(memory, "write_from(src): src", offset, size, "written")
+
+    def _checked(self, memory: Memory, what: str, offset: int, nbytes: int, done: str) -> Operation:
+        size = self._range(offset, nbytes)
         if size > memory.nbytes:
             raise ValueError(
-                f"write_from(src): src has {memory.nbytes} bytes, less than the {size} bytes to be"
-                " written"
+                f"{what} has {memory.nbytes} bytes, less than the {size} bytes to be {done}"
             )
-        return self.operation(memory, 0, offset, size, True)
+        return self.operation(memory, 0, offset, size, done == "written")
 
     def operation(
         self, memory: Memory, start: int, offset: int, nbytes: int, write: bool

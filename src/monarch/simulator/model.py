@@ -16,7 +16,6 @@ import torch
 
 from monarch.tensor_engine import no_mesh
 from monarch.tensor_engine.executor import Ranks, Segment, answer, answers, nowhere
-from monarch.tensor_engine.fakes import Meta
 from monarch.tensor_engine.functions import name_of
 from monarch.tensor_engine.instructions import (
     ALL,
@@ -212,7 +211,8 @@ class Model(Interpreter):
         if method == "fetch":
             ids, wanted = args
             with no_mesh.activate():
-                values = [_zeros(self._memory.values[ref].meta) for ref in ids]
+                metas = [self._memory.values[ref].meta for ref in ids]
+                values = [torch.zeros(meta.shape, dtype=meta.dtype) for meta in metas]
             return [values if rank == wanted else None for rank in ranks.ranks]
         if method == "invoke":
             site, call = args
@@ -261,7 +261,3 @@ class Model(Interpreter):
                 cohort.start_peak()
                 cohort.compute.forget(self.now)
             return seconds, peaks
-
-
-def _zeros(meta: Meta) -> torch.Tensor:
-    return torch.zeros(meta.shape, dtype=meta.dtype)

@@ -130,7 +130,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
 
     def add(name: str, *more: str, **how: Any) -> None:
         spellings = {f"--{name}": None, f"--{name.replace('-', '_')}": None, **dict.fromkeys(more)}
-        default = _from_environment(name, how.pop("default", None))
+        default = os.environ.get(f"PET_{name.upper().replace('-', '_')}", how.pop("default", None))
         help_text = how.pop("help", None) or f"no effect: {_WITHOUT_EFFECT[name.replace('-', '_')]}"
         made.add_argument(*spellings, default=default, help=help_text, **how)
 
@@ -176,10 +176,6 @@ def parser(prog: str) -> argparse.ArgumentParser:
     made.add_argument("script", help="the script, its module, or a program")
     made.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
     return made
-
-
-def _from_environment(name: str, default: Any) -> Any:
-    return os.environ.get(f"PET_{name.upper().replace('-', '_')}", default)
 
 
 def options_of(parsed: argparse.Namespace) -> Options:

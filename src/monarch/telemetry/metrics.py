@@ -110,6 +110,14 @@ class Instrument:
         """The key under which a value is kept. Called with the lock."""
         return key if key in self._values or len(self._values) < MOST_ATTRIBUTES else OVERFLOW
 
+    def _put(self, value: float, attributes: Attributes | None, adds: bool) -> None:
+        self._number(value)
+        key = _key(attributes)
+        with self._lock:
+            key = self._kept(key)
+            self._values[key] = now = self._values.get(key, 0) + value if adds else value
+            self._note(key, now)
+
     def _number(self, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise TypeError(f"metric {self.name}: a number is wanted, not {value!r}")
@@ -131,12 +139,7 @@ class UpDownCounter(Instrument):
             TypeError: `amount` is no number.
             ValueError: It is an integer that 64 bits can't hold.
         """
-        self._number(amount)
-        key = _key(attributes)
-        with self._lock:
-            key = self._kept(key)
-            self._values[key] = total = self._values.get(key, 0) + amount
-            self._note(key, total)
+        self._put(amount, attributes, adds=True)
 
 
 class Counter(UpDownCounter):
@@ -166,12 +169,7 @@ class Gauge(Instrument):
             TypeError: `value` is no number.
             ValueError: It is an integer that 64 bits can't hold.
         """
-        self._number(value)
-        key = _key(attributes)
-        with self._lock:
-            key = self._kept(key)
-            self._values[key] = value
-            self._note(key, value)
+        self._put(value, attributes, adds=False)
 
 
 class Distribution(NamedTuple):

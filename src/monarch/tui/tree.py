@@ -158,7 +158,9 @@ class TreePane(Pane):
             if hidden_below is not None and node.depth > hidden_below:
                 continue
             hidden_below = None
-            if (node.is_stopped and not self._stopped) or (_is_system(node) and not self._system):
+            # the client of a program is its own process, and the program's
+            is_client = node.depth == 2 and node.label.startswith("client (")
+            if (node.is_stopped and not self._stopped) or (is_client and not self._system):
                 hidden_below = node.depth
                 continue
             if self._is_collapsed(node):
@@ -177,11 +179,6 @@ class TreePane(Pane):
             yield [(said("{kind} details", kind=kind), "bold underline")]
             yield from wrapped(str(node.get("identity", "")), width, "dim")
             yield from _fields(properties, width)
-
-
-def _is_system(node: TreeLine) -> bool:
-    """The client of a program is its own process, and the program's."""
-    return node.depth == 2 and node.label.startswith("client (")
 
 
 def _path(what: str, proc: str) -> str:

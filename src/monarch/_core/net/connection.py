@@ -14,8 +14,8 @@ import socket
 from collections import deque
 from collections.abc import Callable
 
-from ..._descriptors import none_left
 from ..._lazy import counted_logger
+from ..._resources import none_left
 from ..wire.frame import (
     CREDIT,
     FLAGS_AT,

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..._descriptors import Reserve, none_left
+from ..._resources import Reserve, none_left
 from ..wire.frame import encode, parting
 from . import unix
 from .poller import Poller, Timer

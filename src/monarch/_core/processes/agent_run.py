@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 
 from ... import config
-from ..._descriptors import allow_many
+from ..._resources import allow_many
 from ...errors import AddressError
 from ..extension import engine_log
 from ..hub.message_hub import MessageHub

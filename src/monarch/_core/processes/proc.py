@@ -14,7 +14,7 @@ import sys
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from ... import _seeds, _slow_imports, _stack_dump, _threads, config
+from ... import _resources, _seeds, _slow_imports, _stack_dump, config
 from ..._guards import main_guard
 from ..._title import set_title
 from .. import extension
@@ -164,7 +164,7 @@ def _settle(spec: ProcSpec) -> None:
     builtins.input = _input
     config.inherit(spec.config, drop_configured=True)
     _seeds.reseed(spec.config.get("seed"))
-    _threads.limit(config.value("threads"))
+    _resources.limit_threads(spec.config.get("threads"))
     if config.value("file_log_level"):
         extension.engine_log(sys.argv[0], spec.root.proc)
     main_guard.nesting = spec.nesting

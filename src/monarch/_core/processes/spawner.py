@@ -23,12 +23,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from ... import _seeds, _threads, config
+from ... import _seeds, config
 from ..._child_watch import PR_SET_PDEATHSIG, ChildWatch, changes
-from ..._descriptors import allow_many
 from ..._guards import main_guard
 from ..._guards.surroundings import explain
 from ..._namedtuple import compile_constructors
+from ..._resources import allow_many, share_cores, without_share
 from ..hub import prints
 from ..hub.spawn_requests import Command, SpawnRequest, Start
 from ..net import unix
@@ -163,7 +163,7 @@ class Spawner:
             _seeds.find()
         here = dict(os.environ)
         environ = (
-            here if request.environ is None else _threads.strip(request.environ, request.config)
+            here if request.environ is None else without_share(request.environ, request.config)
         )
         disarm_finalizers()
         gc.freeze()  # so that collections in the children do not copy the pages they share
@@ -220,7 +220,7 @@ class Spawner:
             here: That of this process.
         """
         address = ProcAddress(request.host, request.proc_name(start.rank))
-        settings = _threads.shared(request.config, start.env, environ, request.per_host)
+        settings = share_cores(request.config, start.env, environ, request.per_host)
         ours: list[int] = []
         theirs = [listener]
         try:

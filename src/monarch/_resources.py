@@ -1,0 +1,117 @@
+"""What this process may take of its machine: descriptors, and cores.
+
+torch, OpenMP and what is built on it take a thread for each core, in each process: of eight procs on
+64 cores, 512 threads that fight for them. So the procs of a mesh share the cores of their host, as
+Ray's tasks have what they asked for, and torchrun's ranks one. Variables of the environment, and
+what a program sets itself, come first.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Container, Mapping
+from contextlib import suppress
+from typing import Any
+
+from ._guards.surroundings import control_groups, read
+
+_RESERVE = 8
+_THREADS = "OMP_NUM_THREADS"  # of OpenMP; torch, MKL and OpenBLAS read it as well
+_MOST = 1 << 20  # beyond it, programs that look at each possible descriptor take seconds
+
+
+def allow_many() -> None:
+    """Raise the soft limit of descriptors to the hard one; it is low for users of `select`."""
+    import resource  # a client has no need for it
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard and soft < _MOST:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, _MOST), hard))
+
+
+def none_left() -> str:
+    """Describe a shortage of descriptors. Imports nothing, as an import takes a descriptor."""
+    return (
+        f"no descriptor is left in the process (limit {os.sysconf('SC_OPEN_MAX')}, see `ulimit -n`)"
+    )
+
+
+class Reserve:
+    """Descriptors for nothing, each of which can be given up for one that is needed.
+
+    For one thread.
+    """
+
+    def __init__(self) -> None:
+        self._spare: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._spare)
+
+    def fill(self) -> None:
+        """Take as many as there shall be, if they are to be had."""
+        try:
+            while len(self._spare) < _RESERVE:
+                self._spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError:
+            pass
+
+    def give_up_one(self) -> bool:
+        """Close the spare descriptor, and return whether there was one."""
+        if self._spare:
+            os.close(self._spare.pop())
+            return True
+        return False
+
+    def close(self) -> None:
+        while self.give_up_one():
+            pass
+
+
+def usable_cores() -> int:
+    """How many cores this process may use: by its affinity, and by the quota of its control groups."""
+    cores = len(os.sched_getaffinity(0))
+    for group in control_groups("cpu"):
+        quota, _, period = read(f"{group}/cpu.max").partition(" ")
+        if not quota:  # the first version of control groups
+            quota, period = read(f"{group}/cpu.cfs_quota_us"), read(f"{group}/cpu.cfs_period_us")
+        with suppress(ValueError):  # "max" is none
+            if int(quota) > 0:
+                cores = min(cores, max(1, int(quota) // int(period)))
+    return cores
+
+
+def share_cores(
+    settings: dict[str, Any], own: Container[str], inherited: Container[str], procs: int
+) -> dict[str, Any]:
+    """Return the settings of a proc with its number of threads, unless it has one already.
+
+    Args:
+        settings: Those of its mesh.
+        own: Variables that are changed for it alone, and come before `settings`.
+        inherited: The variables of the environment that is changed.
+        procs: How many the mesh has on this host; one alone is left what libraries take.
+    """
+    if _THREADS in own:
+        return {**settings, "threads": None}
+    if procs == 1 or _THREADS in inherited or settings.get("threads") is not None:
+        return settings
+    return {**settings, "threads": max(1, usable_cores() // procs)}
+
+
+def without_share(environ: dict[str, str], settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the environment of a proc without what `limit_threads` has put there."""
+    if environ.get(_THREADS) != str(settings.get("threads")):
+        return environ
+    return {name: value for name, value in environ.items() if name != _THREADS}
+
+
+def limit_threads(threads: int | None) -> None:
+    """Have the libraries of this process compute with so many threads; None leaves them as they are."""
+    if threads is None:
+        return
+    os.environ[_THREADS] = str(threads)
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:  # before the fork, it has read the variable as it was
+        torch.set_num_threads(threads)
