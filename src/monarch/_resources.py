@@ -1,4 +1,4 @@
-"""What this process may take of its machine: descriptors, and cores.
+"""Resources of the machine that this process may take: descriptors, and cores.
 
 torch, OpenMP and what is built on it take a thread for each core, in each process: of eight procs on
 64 cores, 512 threads that fight for them. So the procs of a mesh share the cores of their host, as
@@ -107,9 +107,9 @@ def without_share(environ: dict[str, str], settings: Mapping[str, Any]) -> dict[
     return {name: value for name, value in environ.items() if name != _THREADS}
 
 
-def limit_threads(threads: int | None) -> None:
-    """Have the libraries of this process compute with so many threads; None leaves them as they are."""
-    if threads is None:
+def limit_threads(settings: Mapping[str, Any]) -> None:
+    """Have the libraries of this proc compute with the number of threads in its settings, if any."""
+    if (threads := settings.get("threads")) is None:
         return
     os.environ[_THREADS] = str(threads)
     torch: Any = sys.modules.get("torch")

@@ -259,8 +259,13 @@ class RDMABuffer:
                 f"read_into(dst): {type(dst).__name__} is read-only; use a bytearray or a writable"
                 " array"
             )
-        size = self._info.nbytes - offset if nbytes is None else nbytes
-        return self._checked(memory, "read_into(dst): dst", offset, size, "read")
+        size = self._range(offset, self._info.nbytes - offset if nbytes is None else nbytes)
+        if size > memory.nbytes:
+            raise ValueError(
+                f"read_into(dst): dst has {memory.nbytes} bytes, less than the {size} bytes to be"
+                " read"
+            )
+        return self.operation(memory, 0, offset, size, False)
 
     def writing(self, src: Any, offset: int, nbytes: int | None) -> Operation:
         """A checked write.
@@ -276,16 +281,13 @@ class RDMABuffer:
         memory = memory_of(src, "write_from(src)")
         if self._info.readonly:
             raise ValueError(f"{self._info} names read-only memory, and can't be written")
-        size = memory.nbytes if nbytes is None else nbytes
-        return self._checked(memory, "write_from(src): src", offset, size, "written")
-
-    def _checked(self, memory: Memory, what: str, offset: int, nbytes: int, done: str) -> Operation:
-        size = self._range(offset, nbytes)
+        size = self._range(offset, memory.nbytes if nbytes is None else nbytes)
         if size > memory.nbytes:
             raise ValueError(
-                f"{what} has {memory.nbytes} bytes, less than the {size} bytes to be {done}"
+                f"write_from(src): src has {memory.nbytes} bytes, less than the {size} bytes to be"
+                " written"
             )
-        return self.operation(memory, 0, offset, size, done == "written")
+        return self.operation(memory, 0, offset, size, True)
 
     def operation(
         self, memory: Memory, start: int, offset: int, nbytes: int, write: bool

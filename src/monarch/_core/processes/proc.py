@@ -164,7 +164,7 @@ def _settle(spec: ProcSpec) -> None:
     builtins.input = _input
     config.inherit(spec.config, drop_configured=True)
     _seeds.reseed(spec.config.get("seed"))
-    _resources.limit_threads(spec.config.get("threads"))
+    _resources.limit_threads(spec.config)
     if config.value("file_log_level"):
         extension.engine_log(sys.argv[0], spec.root.proc)
     main_guard.nesting = spec.nesting
