@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from helpers.scripts import program, run_script
 from helpers.waiting import wait_until
 from helpers.workers import workers
 from monarch.actor import (
@@ -403,3 +404,37 @@ def test_a_replica_that_waits_for_itself_is_told() -> None:
     with Service(this_host(), Circular, name="circle") as service:
         with pytest.raises(DeadlockError, match="circle-0"):
             service.ask.call_one(service, 1).get(timeout=LIMIT)
+
+
+WITHOUT_A_REPLICA = """
+    import os
+    from monarch.actor import Actor, Channel, endpoint, this_host
+    from monarch.service import Service
+
+    class Replica(Actor):
+        def __init__(self, door):
+            if os.path.exists(door):
+                print("again", flush=True)
+                Channel.open()[1].recv().get()
+            open(door, "w").close()
+
+        @endpoint
+        def die(self):
+            os._exit(1)
+
+    if __name__ == "__main__":
+        service = Service(this_host(), Replica, ("door",), patience=3600, idempotent=True)
+        waiting = [service.die.call_one() for _ in range(3)]
+        while not service.status().get()[0].restarts:
+            pass
+        raise RuntimeError("mine")
+"""
+
+
+@pytest.mark.processes("a program ends")
+def test_a_program_ends_as_it_says_while_a_service_has_no_replica() -> None:
+    result = run_script(program(WITHOUT_A_REPLICA))
+    assert result.exit_code == 1, str(result)
+    assert "RuntimeError: mine" in result.stderr, str(result)
+    assert "internal error" not in result.stderr, str(result)
+    assert result.left_behind == [], str(result)

@@ -155,8 +155,7 @@ class Console:
         try:
             getattr(self, f"_do_{command.verb}")(command)
         except (LookupError, PermissionError, ValueError, TimeoutError) as error:
-            said = error.args[0] if error.args else error
-            self._failed(f"Error processing command: {said}")
+            self._failed(f"Error processing command: {error.args[0] if error.args else error}")
         return True
 
     def _failed(self, text: str) -> None:

@@ -17,6 +17,7 @@ import time
 from binascii import crc32
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -310,7 +311,8 @@ class Router:
                 return
         self.hub.poller.call_later(_TICK, self._tick)
         if not self._replicas:
-            self.ask()
+            with suppress(SupervisionError):  # this process leaves the program
+                self.ask()
 
     def _end(self, failure: Failure) -> None:
         """This process leaves the program."""

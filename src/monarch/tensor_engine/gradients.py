@@ -347,7 +347,7 @@ def _release(node: Node) -> None:
         saved = getattr(node, name)
         for each in saved if isinstance(saved, (list, tuple)) else (saved,):
             try:
-                each.register_hooks(_pack_nothing, _unpack_nothing)
+                each.register_hooks(lambda _: None, _unpack_nothing)
             except (RuntimeError, TypeError):
                 # a number, or nothing; or hooks of the user's own have packed it
                 pass
@@ -357,10 +357,6 @@ def _release(node: Node) -> None:
 def _saved_by(kind: type) -> list[str]:
     """The attributes in which nodes of a kind keep what was saved."""
     return [name for name in dir(kind) if name.startswith("_raw_saved_")]
-
-
-def _pack_nothing(_: torch.Tensor) -> None:
-    return None
 
 
 def _unpack_nothing(_: None) -> torch.Tensor:
