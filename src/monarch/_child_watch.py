@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -54,17 +53,14 @@ class Lifeline:
 
     def __init__(self) -> None:
         self.fd, alive = os.pipe()
-        self._end = weakref.finalize(self, os.close, alive)
+        self._alive = os.fdopen(alive, "wb", 0)
 
     def tie(self, child: subprocess.Popen[bytes]) -> None:
-        """Hold while `child` is referred to."""
+        """Hold until `child` is left as a context, which closes what it has as its `stdin`."""
         fcntl.fcntl(self.fd, fcntl.F_SETOWN, child.pid)
         fcntl.fcntl(self.fd, fcntl.F_SETSIG, signal.SIGCONT)
         fcntl.fcntl(self.fd, fcntl.F_SETFL, os.O_ASYNC)
-        weakref.finalize(child, self._cut)
-
-    def _cut(self) -> None:
-        self._end()
+        child.stdin = self._alive
 
 
 def changes(pid: int = -1) -> Iterator[tuple[int, int]]:

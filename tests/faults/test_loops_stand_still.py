@@ -161,6 +161,8 @@ async def use_queues() -> None:
     await buffer.add(1)
     assert await buffer.sample(1) == [1]
     await buffer.statistics()
+    await buffer.load(await buffer.state())
+    await buffer.forget(1)
     await buffer.clear()
     await procs.stop()
 

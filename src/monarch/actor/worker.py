@@ -93,7 +93,8 @@ class Worker:
             raise RuntimeError(f"the agent of the worker on {self.name} {how}")
 
     def _wait(self) -> int:
-        status = self._agent.wait()
+        with self._agent as agent:
+            status = agent.wait()
         unix.release_all(self._local_host)  # it may have been killed
         return status
 

@@ -187,12 +187,13 @@ def _messages_of(call: ApiCall) -> Any:
     return _rows(call, "messages", f"(from_actor_id = {actor} OR to_actor_id = {actor})", _LATEST)
 
 
+def _latest(table: str, columns: tuple[str, ...], call: ApiCall) -> Any:
+    return _rows(call, table, _where(call, *columns))
+
+
 def _remembered(table: str, about: str, **columns: str) -> None:
     """Add the route of a table's latest rows; each column, with what it says, chooses some."""
-
-    def handler(call: ApiCall) -> Any:
-        return _rows(call, table, _where(call, *columns))
-
+    handler: Any = partial(_latest, table, (*columns,))  # which a process for SQL can be sent
     handler.__doc__ = f"{about}, the last one first; 10,000 at most."
     fields = {name: Field("string", said) for name, said in columns.items()}
     route("GET", f"/api/{table}", fields=fields, sql=True)(handler)

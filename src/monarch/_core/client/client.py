@@ -232,11 +232,11 @@ class Client:
     def close(self) -> None:
         """After `shut_down`: reap the agent, stop the I/O thread."""
         if self._agent is not None:
-            try:
-                self._agent.wait(_EXIT_BOUND)
-            except Exception:  # subprocess.TimeoutExpired
-                self._agent.kill()
-                self._agent.wait()
+            with self._agent:
+                try:
+                    self._agent.wait(_EXIT_BOUND)
+                except Exception:  # subprocess.TimeoutExpired
+                    self._agent.kill()
         self.hub.poller.call_soon(self.hub.poller.stop)
         self._io_thread.join()
         self.hub.close(Failure(STOPPED, SHUT_DOWN))

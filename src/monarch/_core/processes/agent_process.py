@@ -79,8 +79,8 @@ def start_agent(
             unix.listen(name, listener)
             then()
         except BaseException:
-            agent.kill()
-            agent.wait()
+            with agent:
+                agent.kill()
             unix.release(name)  # for another try
             raise
         return agent
