@@ -68,7 +68,7 @@ def test_each_page_says_of_what_program_it_is_and_how_that_is(tab: Tab) -> None:
         tab.wait_for("header .light.late", "slow")
         facts = tab.wait_for("header .facts").inner_text()
         assert re.fullmatch(r"process \d+ · head · 60 min · \w+", facts)
-        assert page.title().startswith("◷ slow · monarch demo --fault straggler · ")
+        assert page.title().startswith("◷ slow · benchmarks.demo --fault straggler · ")
         assert page.locator("link[rel=icon]").get_attribute("href") == "assets/late.svg"
     groups = page.locator("nav [role=group]").all_inner_texts()
     assert [text.split()[0] for text in groups] == ["Now", "Find", "Look", "Do"]
