@@ -23,9 +23,7 @@ class Worker(Actor):
 # region fixtures
 @pytest.fixture
 def procs() -> Iterator[ProcMesh]:
-    with this_host().spawn_procs(
-        {"gpus": 2}
-    ) as procs:  # stopped at the end, also if the test fails
+    with this_host().spawn_procs({"gpus": 2}) as procs:  # stopped, also if the test fails
         yield procs
 
 
