@@ -25,6 +25,11 @@ export function number(value: number | null | undefined): string {
   return value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 2 : value < 100 ? 1 : 0 });
 }
 
+export const percent = (value: number | null | undefined) => (value === null || value === undefined ? "–" : `${value.toFixed(0)} %`);
+
+/** Bytes in a second. */
+export const rate = (value: number | null | undefined) => `${bytes(value)}/s`;
+
 /** As `number`, and three digits of what is small. */
 export const figure = (value: number | null | undefined) => (value && Math.abs(value) < 0.1 ? value.toPrecision(3) : number(value));
 
