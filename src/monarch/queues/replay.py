@@ -238,19 +238,18 @@ class ReplayActor(Actor):
             wish.batch.set_exception(error)
             return
         self._drawn += len(batch)
-        drawn = [
-            _Entry(key, self._entries[key].version, item)
-            for key, item in zip(keys, batch, strict=True)
-        ]
+        drawn: list[_Entry] = []  # what goes with its consumer; the rest is here still
         if wish.number is not None:
-            self._batches[wish.number] = [
-                (each.version, item) for each, item in zip(drawn, batch, strict=True)
+            versions = (self._entries[key].version for key in keys)
+            self._batches[wish.number] = list(zip(versions, batch, strict=True))
+        elif self._consume:
+            drawn = [
+                _Entry(key, self._entries[key].version, item)
+                for key, item in zip(keys, batch, strict=True)
             ]
         if self._consume:
             for key in keys:
                 self._remove(key)
-        if not self._consume or wish.number is not None:
-            drawn = []  # it is here still, whatever becomes of its consumer
         wish.batch.set_result((self._leases.give(drawn), batch))
 
     def _take_back(self, drawn: list[_Entry]) -> None:
