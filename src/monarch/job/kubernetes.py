@@ -326,14 +326,18 @@ class KubernetesJob(WorkersJob):
 
     def _pending(self) -> str:
         api = self._api()
-        missing = [pods for pods in self._look(api) if pods.addresses() is None]
+        return self._missing(api, self._look(api))
+
+    def _missing(self, api: Api, looked: list[Pods]) -> str:
+        missing = (pods for pods in looked if pods.addresses() is None)
         return "; ".join(describe(api, pods, self._controller) for pods in missing)
 
     def _why_ended(self) -> str:
-        ends = (
-            f"{each.pod}: {each.text}" for pods in self._look(self._api()) for each in pods.ends()
-        )
-        told = self._pending() or "; ".join(ends)  # a container may have started again
+        api = self._api()
+        looked = self._look(api)
+        ends = (f"{each.pod}: {each.text}" for pods in looked for each in pods.ends())
+        # a container may have started again
+        told = self._missing(api, looked) or "; ".join(ends)
         return told and f"Kubernetes: {told}"
 
     def _look(self, api: Api) -> list[Pods]:
