@@ -82,22 +82,22 @@ def usable_cores() -> int:
     return cores
 
 
-def share_cores(
-    settings: dict[str, Any], own: Container[str], inherited: Container[str], procs: int
-) -> dict[str, Any]:
-    """Return the settings of a proc with its number of threads, unless it has one already.
+def share_cores(settings: dict[str, Any], environ: Container[str], procs: int) -> dict[str, Any]:
+    """Return the settings of a mesh with a number of threads, unless its program has said one.
 
     Args:
-        settings: Those of its mesh.
-        own: Variables that are changed for it alone, and come before `settings`.
-        inherited: The variables of the environment that is changed.
-        procs: How many the mesh has on this host; one alone is left what libraries take.
+        settings: Its settings.
+        environ: The variables that its procs inherit.
+        procs: How many it has on this host; one alone is left what libraries take.
     """
-    if _THREADS in own:
-        return {**settings, "threads": None}
-    if procs == 1 or _THREADS in inherited or settings.get("threads") is not None:
+    if procs == 1 or _THREADS in environ or settings.get("threads") is not None:
         return settings
     return {**settings, "threads": max(1, usable_cores() // procs)}
+
+
+def of_proc(settings: dict[str, Any], own: Container[str]) -> dict[str, Any]:
+    """Return the settings of a proc; variables that are changed for it alone come before them."""
+    return {**settings, "threads": None} if _THREADS in own else settings
 
 
 def without_share(environ: dict[str, str], settings: Mapping[str, Any]) -> dict[str, str]:

@@ -28,7 +28,7 @@ from ..._child_watch import PR_SET_PDEATHSIG, ChildWatch, changes
 from ..._guards import main_guard
 from ..._guards.surroundings import explain
 from ..._namedtuple import compile_constructors
-from ..._resources import allow_many, share_cores, without_share
+from ..._resources import allow_many, of_proc, share_cores, without_share
 from ..hub import prints
 from ..hub.spawn_requests import Command, SpawnRequest, Start
 from ..net import unix
@@ -165,6 +165,7 @@ class Spawner:
         environ = (
             here if request.environ is None else without_share(request.environ, request.config)
         )
+        request = request._replace(config=share_cores(request.config, environ, request.per_host))
         disarm_finalizers()
         gc.freeze()  # so that collections in the children do not copy the pages they share
         for start in request.starts:
@@ -220,7 +221,6 @@ class Spawner:
             here: That of this process.
         """
         address = ProcAddress(request.host, request.proc_name(start.rank))
-        settings = share_cores(request.config, start.env, environ, request.per_host)
         ours: list[int] = []
         theirs = [listener]
         try:
@@ -229,8 +229,8 @@ class Spawner:
                 ours.append(read)
                 theirs.append(write)
             spec = ProcSpec(
-                address, self._host, request.root, request.mesh, request.name, start.rank, listener, request.sys_path,
-                request.cwd, _seeds.of_rank(settings, start.rank, start.incarnation), request.nesting, request.logging,
+                address, self._host, request.root, request.mesh, request.name, start.rank, listener, request.sys_path, request.cwd,
+                _seeds.of_rank(of_proc(request.config, start.env), start.rank, start.incarnation), request.nesting, request.logging,
                 tuple(os.fstat(fd).st_ino for fd in theirs[1:]), start.log_level,
             )  # fmt: skip
             pid = self._fork(*theirs)
