@@ -101,9 +101,10 @@ class Instrument:
 
     def _note(self, key: Key, value: float, count: int | None = None) -> None:
         """Note a value as the present one. Called with the lock."""
-        if key not in self._courses and len(self._courses) < MOST_COURSES:
-            self._courses[key] = Course()
-        if (course := self._courses.get(key)) is not None:
+        course = self._courses.get(key)
+        if course is None and len(self._courses) < MOST_COURSES:
+            course = self._courses[key] = Course()
+        if course is not None:
             course.note(time.time(), value, count)
 
     def _kept(self, key: Key) -> Key:
