@@ -6,6 +6,7 @@ optimizer makes three steps. A wrong argument must raise on a mesh what it raise
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -104,7 +105,7 @@ def optimizers() -> list[Entry]:
         for given in info.optim_inputs_func("cpu"):
             options = {key: value for key, value in given.kwargs.items() if key != "params"}
             shape = (4, 3) if info.optim_cls.__name__ == "Muon" else (4,)
-            values = [torch.linspace(-1, 1, 12)[: 12 if len(shape) == 2 else 4].reshape(shape)]
+            values = [torch.linspace(-1, 1, 12)[: math.prod(shape)].reshape(shape)]
             yield Sample(values, (), options, _stepped(info.optim_cls))
 
     return [Entry(info.name, lambda info=info: samples(info)) for info in optim_db]  # type: ignore[misc]

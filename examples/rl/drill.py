@@ -48,8 +48,7 @@ class Drill:
 
     def __init__(self, roles: Roles, plan: Plan) -> None:
         self.roles, self.plan = roles, plan
-        self.trainers: dict[int, int] = {}
-        self.used: dict[int, list[int]] = {}
+        self.trainers: list[int] = []
         self.filling: Path | None = None
         self.pending: Event | None = None
         self.events = [
@@ -70,7 +69,7 @@ class Drill:
     def after(self, report: StepReport) -> None:
         """A step is done."""
         value: Report = report.value
-        self.trainers = dict(enumerate(value.pids))
+        self.trainers = value.pids
         if self.pending is not None:
             self.pending.recovered = time.perf_counter() - self.pending.began
             self.pending = None

@@ -1,6 +1,6 @@
 """The policy: a transformer over bytes, with a cache of keys and values for each running request."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -176,7 +176,7 @@ def rows(texts: list[bytes]) -> Tensor:
 
 def imitate(plan: ModelPlan, steps: int, seed: int) -> dict[str, Tensor]:
     """Weights of a model that has seen right answers for a few seconds, and knows the format."""
-    policy = make_policy(ModelPlan(**{**vars(plan), "lora": 0}))
+    policy = make_policy(replace(plan, lora=0))
     optimizer = torch.optim.AdamW(policy.parameters(), 3e-3)
     number = -1
     for _ in range(steps):
