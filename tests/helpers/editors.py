@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import socket
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from helpers.waiting import wait_until
 from monarch._core.plane import ProcAddress, pickling
 from monarch.debugger import dap
 from monarch.debugger.protocol import Attach, framed
@@ -131,6 +133,14 @@ class NotedPort:
 
     def say(self, data: bytes) -> None:
         self._relay.reply(SimpleNamespace(flags=0, payload=pickling.dumps(data)[0], buffers=()))
+
+    def close(self) -> None:
+        """Refuse further editors, and wait until those that have left are told of to the rank."""
+        self.port.close()
+        wait_until(
+            lambda: not any(each.name.startswith("monarch-dap") for each in threading.enumerate()),
+            what="the end of all relays",
+        )
 
     def heard(self) -> bytes:
         return b"".join(getattr(record, "data", b"") for record in self.sent)

@@ -476,7 +476,7 @@ def test_an_editor_that_stops_reading_holds_up_nothing_and_has_left(
     assert [type(record) for record in opened.sent] == [Attach, Said, Said, Detach]
     assert opened.told[1] == "the editor has left"
     editor.close()
-    opened.port.close()
+    opened.close()
 
 
 def test_a_connection_that_can_not_be_taken_does_not_close_the_port() -> None:

@@ -57,7 +57,7 @@ NO_MESSAGES = {
 def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[NotedPort]:
     found = NotedPort(monkeypatch)
     yield found
-    found.port.close()
+    found.close()
 
 
 @for_each("name", NO_MESSAGES)

@@ -292,10 +292,12 @@ class _Relay:
             self._pass_all_on(messages)
             self._hang_up()  # which ends a write, too
         finally:
-            send_record(self._hub, self._proc, Detach(self._session))
-            self._over.wait(_ENDED_WITHIN)
-            self._said.put(b"")
-            writer.join()
+            try:
+                send_record(self._hub, self._proc, Detach(self._session))
+                self._over.wait(_ENDED_WITHIN)
+            finally:  # also of a hub that has ended
+                self._said.put(b"")
+                writer.join()
         if self._first is not None and self._why:
             raise ConnectionAbortedError(self._why)
         self._tell("the editor has left" + (f": {self._why}" if self._why else ""))
