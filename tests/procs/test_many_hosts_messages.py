@@ -88,7 +88,7 @@ def test_senders_on_every_host_are_each_handled_in_their_own_order(
     check(recorders, expected, seed)
 
 
-def test_order_holds_down_a_deep_tree_of_many_hosts() -> None:
+def test_order_holds_down_a_deep_tree_of_hosts() -> None:
     script = """
     import random, sys, tempfile
     from concurrent.futures import ThreadPoolExecutor
@@ -97,7 +97,7 @@ def test_order_holds_down_a_deep_tree_of_many_hosts() -> None:
     from monarch.actor import attach_to_workers, start_worker_loop_forever
     from monarch.config import configure
 
-    HOSTS = 20
+    HOSTS = 9
     configure(max_cast_fanout=2)
     seed = random.SystemRandom().randrange(1 << 30)
     folder = tempfile.mkdtemp()
@@ -107,13 +107,13 @@ def test_order_holds_down_a_deep_tree_of_many_hosts() -> None:
     hosts = attach_to_workers(workers=addresses)
     procs = hosts.spawn_procs()
     recorders, senders = procs.spawn("r", Recorder), procs.spawn("i", Interleaver)
-    calls = [senders.slice(hosts=n).interleave.call_one(recorders, f"far {n}", seed, 20) for n in (0, 7, 19)]
+    calls = [senders.slice(hosts=n).interleave.call_one(recorders, f"far {n}", seed, 20) for n in (0, 3, 8)]
     expected = [interleave(recorders, "client", seed, 100), *(call.get(timeout=40) for call in calls)]
     check(recorders, expected, seed)
     echo = procs.spawn("e", Echo)
     assert len(set(echo.pid.call().get().values())) == HOSTS
     assert sorted(future.get() for future in echo.say.stream(1)) == [1] * HOSTS
-    assert echo.slice(hosts=slice(3, 20, 4)).say.call("x").get().values() == ["x"] * 5
+    assert echo.slice(hosts=slice(1, 9, 2)).say.call("x").get().values() == ["x"] * 4
     hosts.shutdown().get()
     for worker in workers:
         worker.get()

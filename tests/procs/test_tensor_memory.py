@@ -182,15 +182,15 @@ def done_more(total: torch.Tensor, done: int) -> bool:
     return bool(inspect(total).item() > done + 1000)
 
 
-def test_a_hundred_thousand_live_tensors(mesh: Any) -> None:
+def test_many_live_tensors_take_four_kilobytes_each(mesh: Any) -> None:
     inspect(torch.ones(1))
-    before = _memory()
+    count, before = 25_000, _memory()
     one = torch.ones(1)
-    many = [one + 1 for _ in range(100_000)]
+    many = [one + 1 for _ in range(count)]
     inspect(many[-1])
-    assert min(counts()) >= 100_000
-    assert _memory() - before < 400 * MIB  # 4 KB each
-    assert inspect(many[5] + many[99_999]).item() == 4
+    assert min(counts()) >= count
+    assert _memory() - before < count * 4096
+    assert inspect(many[5] + many[-1]).item() == 4
     del many
     torch.ones(1)
     assert max(counts()) < 50
