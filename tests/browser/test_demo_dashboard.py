@@ -14,7 +14,7 @@ import pytest
 
 from helpers.browsers import Tab
 from helpers.demo import Demo, demo
-from helpers.effort import third_of
+from helpers.effort import part_of
 from helpers.perfetto_traces import shown_by
 
 pytest.importorskip("starlette")
@@ -366,7 +366,7 @@ def test_ten_thousand_ranks_are_a_map_that_keys_and_pointers_read(browser: Any) 
         assert but_for_late_answers(tab) == [], tab.refused
         an_earlier_time_of_ten_thousand_ranks_is_shown(tab, begun)
         assert but_for_late_answers(tab) == [], tab.refused
-        for view in third_of(PAGES):
+        for view in part_of(PAGES):
             page_is_shown(tab, view)
             assert but_for_late_answers(tab) == [], (view, tab.refused)
         context.close()

@@ -6,7 +6,7 @@ pyproject.toml leaves out the other process tests, and those that take long. `--
 so does naming files, folders or tests, as who asks for a test wants to see it run.
 
 Of what mostly proves other programs again, or each page and operation by itself, `--rest` runs one
-third, where CI_THIRD says which.
+third, where CI_TURN says which.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import pytest
 
-from helpers.effort import THIRD, third_of
+from helpers.effort import TURN, part_of
 from promises import TESTS, is_promised
 
 BY_DEFAULT = "promise or not (process or slow)"
@@ -31,18 +31,21 @@ IN_THIRDS = frozenset(
         "kubernetes_job",
         "logs_notebook",
         "marimo",
+        "memory_of_the_helper",
         "notebook",
         "notebook_interrupt",
         "ray_control",
         "ray_job",
+        "release",
+        "rl_drill",
         "skypilot_job",
         "slurm_job",
         "ssh_job",
-        "torch_db_whole",
+        "watching_for_long",
     )
 )
-"""Files about Slurm, ssh, Ray, Kubernetes' stand-in and notebooks, about torch's whole database, and
-about what is added to a copy of the tree."""
+"""Files about Slurm, ssh, Ray, Kubernetes' stand-in and notebooks, about a release, the example of
+many roles, what is added to a copy of the tree, and what is watched for minutes."""
 OF_OTHERS = frozenset(("kubernetes", "slurm", "ssh"))
 """Fixtures that start what such files are about. A test elsewhere that asks for one counts too."""
 
@@ -89,10 +92,10 @@ def mark(items: list[pytest.Item], is_process_test: Callable[[pytest.Item], bool
 
 def in_thirds(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out two thirds of what is done in thirds."""
-    if not config.option.rest or THIRD is None:
+    if not config.option.rest or TURN is None:
         return
     others = [item for item in items if _proves_others(item)]
-    left_out = set(others).difference(third_of(others))
+    left_out = set(others).difference(part_of(others))
     config.hook.pytest_deselected(items=[*left_out])
     items[:] = [item for item in items if item not in left_out]
 

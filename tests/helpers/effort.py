@@ -1,8 +1,8 @@
 """How much a long test does: all of it at a desk, less where the variable CI is set, as `.ci/run`
 does.
 
-What mostly proves other programs again, such as Slurm, is done in thirds, one in each run: where the
-variable CI_THIRD has its number, from 0 to 2.
+What mostly proves other programs again, such as Slurm, is done in parts, one in each run: where the
+variable CI_TURN counts runs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 IN_CI = "CI" in os.environ
-THIRD = os.environ.get("CI_THIRD")
+TURN = os.environ.get("CI_TURN")
 
 
 def shortened(whole: T, in_ci: T) -> T:
@@ -22,6 +22,6 @@ def shortened(whole: T, in_ci: T) -> T:
     return in_ci if IN_CI else whole
 
 
-def third_of(cases: Iterable[T]) -> list[T]:
-    """Those of this run; all of them where they are not done in thirds."""
-    return [*cases] if THIRD is None else [*cases][int(THIRD) :: 3]
+def part_of(cases: Iterable[T], parts: int = 3) -> list[T]:
+    """Those of this run; all of them where they are not done in parts."""
+    return [*cases] if TURN is None else [*cases][int(TURN) % parts :: parts]

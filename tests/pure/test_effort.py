@@ -17,11 +17,11 @@ def test_three_runs_that_follow_each_other_do_everything_once(
 ) -> None:
     done: list[int] = []
     for number in range(3):
-        monkeypatch.setattr(effort, "THIRD", str(number))
-        done += effort.third_of(range(20))
+        monkeypatch.setattr(effort, "TURN", str(number))
+        done += effort.part_of(range(20))
     assert sorted(done) == list(range(20))
-    monkeypatch.setattr(effort, "THIRD", None)
-    assert effort.third_of(range(20)) == list(range(20))
+    monkeypatch.setattr(effort, "TURN", None)
+    assert effort.part_of(range(20)) == list(range(20))
 
 
 def test_what_is_done_in_thirds_is_there() -> None:

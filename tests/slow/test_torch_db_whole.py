@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("torch", reason="distributed tensors need torch")
 
+from helpers.effort import part_of
 from torch_db import DATABASES, operations, summary, tried
 
 pytestmark = [
@@ -17,12 +18,12 @@ pytestmark = [
 _SHARES = 12  # of some 60 operations each
 
 
-@pytest.mark.parametrize("share", range(_SHARES))
+@pytest.mark.parametrize("share", part_of(range(_SHARES), _SHARES))
 def test_a_share_of_torchs_database_is_right_or_refused(share: int) -> None:
     assert summary(tried(operations()[share::_SHARES]))["wrong"] == {}
 
 
-@pytest.mark.parametrize("share", range(_SHARES))
+@pytest.mark.parametrize("share", part_of(range(_SHARES), _SHARES))
 @pytest.mark.parametrize("of", ["modules", "optimizers", "mistakes"])
 def test_a_share_of_torchs_other_databases_is_right_or_refused(of: str, share: int) -> None:
     operations()  # brings what the others need
