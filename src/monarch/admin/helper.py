@@ -38,7 +38,7 @@ def main(reach: child.Reach = reach) -> None:
     """Serve as the first line of standard input says, until standard input ends, or the program.
 
     Args:
-        reach: Finds what is served, as that line says.
+        reach: Finds the program to serve, as that line says.
     """
     gc.set_threshold(child.MADE)
     logging.basicConfig(level=logging.WARNING, format="monarch admin: %(message)s")

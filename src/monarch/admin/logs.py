@@ -22,12 +22,12 @@ from .feeds import Event, Feed, FeedSource
 from .program import WatchedProgram
 from .routes import EVENTS, ApiCall, ApiError, Events, Field, route
 
-_MOST = 20_000  # lines that agents send at a time, of those that match; what is left out is said
+_MOST = 20_000  # matching lines that agents send at a time; the answer tells if there were more
 _READ = 10.0  # seconds in which a host must have read its files
 _MOST_LINES = 10_000  # of an answer
-_FOLLOW = 0.5  # seconds between looks at what is followed
-# seconds by which a line may come later than it was printed: hosts write, and have clocks of their
-# own
+_FOLLOW = 0.5  # seconds between two looks for new lines
+# seconds by which a line may come later than it was printed: hosts write with a delay, and have
+# clocks of their own
 _LATE = 3.0
 _AT_ONCE = 500  # lines of an event
 # seconds after which a reader hears of the place also where no lines come: who goes on there reads

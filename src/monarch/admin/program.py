@@ -37,7 +37,7 @@ T = TypeVar("T")
 OF_ACT = frozenset({"stacks", *ON_REQUEST})
 """Tables that are there for the role `ACT` alone."""
 
-_FRESH = 1.0  # seconds for which what was found is given to others who ask
+_FRESH = 1.0  # seconds for which a result is given to later requests, too
 _MOST_DUMPS = 100
 _PATIENCE = 0.5  # seconds in which a process answers its agent
 _BEYOND = 2.0  # seconds that an answer takes beside what it is about

@@ -59,7 +59,7 @@ class ApiError(Exception):
         """Return what the body says.
 
         Args:
-            path: What was asked for: below ``/api/`` an error is a text, as Monarch 0.7 has it
+            path: Of the request: below ``/api/`` an error is a text, as Monarch 0.7 has it
                 there.
         """
         if path.startswith("/api/"):

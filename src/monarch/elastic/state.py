@@ -76,7 +76,7 @@ def covering(lents: Sequence[Lent]) -> list[Lent]:
     """
     if not lents:
         return []
-    used = {0}  # whose outline counts
+    used = {0}  # the first one gives the outline
     for keys, whole in _wholes(lents[0].outline):
         offers = [
             (number, lent.shared.entries[(keys,)].block)
@@ -150,7 +150,7 @@ class Empty:
         return made
 
     def _find(self, keys: Keys) -> Any:
-        """The tensor whose layout counts.
+        """Find the tensor that determines the layout.
 
         What an optimizer keeps of a parameter is laid out as the parameter is.
         """

@@ -26,8 +26,8 @@ from .._ours import opened, resolved
 from ..errors import JobError
 
 FORMAT = 2
-"""Of what is saved: raised whenever an attribute of a kind of job gets another name or meaning, or
-a new one has no default.
+"""Version of the saved format: raised when an attribute of a kind of job gets another name or
+meaning, or when a new attribute has no default.
 """
 
 _FORMAT_KEY = "_format"
@@ -58,7 +58,7 @@ def with_format(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def checked_format(saved: dict[str, Any]) -> dict[str, Any]:
-    """The attributes in what was saved.
+    """Return the attributes of a saved job.
 
     Raises:
         ValueError: Another version of the code has saved it, which gave them other names or

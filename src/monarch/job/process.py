@@ -25,8 +25,8 @@ _LONGEST_PARENT = 60
 logger = logging.getLogger("monarch.job")
 
 _unsaved: set[JobTrait] = set()
-"""Jobs whose workers end with this program, and not before: also if it keeps nothing but their
-hosts.
+"""Jobs with workers that end with this program. Held here so that they live even if the program
+keeps only their hosts.
 """
 
 

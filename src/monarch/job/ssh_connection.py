@@ -74,7 +74,7 @@ class SshCommand:
                 raise JobError(f"there is no {command[0]} on the PATH of this machine") from None
 
     def write(self, data: bytes) -> None:
-        """Write to the command; what has ended hears nothing."""
+        """Write to the command; ignored if the command has exited."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(data)
@@ -113,7 +113,7 @@ class SshCommand:
 
 
 class SshConnection:
-    """One machine. Made by `start`, or by another program whose master is used.
+    """One machine. Made by `start`, or by another program that shares its master connection.
 
     Args:
         host: As ssh takes it.
@@ -127,7 +127,7 @@ class SshConnection:
         self._env = env
 
     def start(self, ssh_args: Sequence[str], folder: str, log: Path, patience: float) -> SshCommand:
-        """Start the master, whose first line is to be heard."""
+        """Start the master connection; the caller waits for its first line."""
         ours = {
             "BatchMode": "yes",  # several at once can't ask, and there may be no user
             "ClearAllForwardings": "yes",  # those of the configuration; they may be taken

@@ -267,7 +267,7 @@ class ReplayActor(Actor):
         self._move()
 
     def _is_at(self, version: int) -> None:
-        """The policy has got there: what is too old now goes."""
+        """Note the policy's new version, and drop items that are now too old."""
         if version <= self._version:
             return
         self._version = version
@@ -390,8 +390,8 @@ class ReplayBuffer(Generic[T]):
 
         Args:
             count: How many, from 1 to the capacity.
-            version: Of the policy that will learn from them: what is more than `max_age` behind it
-                is dropped first.
+            version: Of the policy that will learn from them: items more than `max_age` versions
+                behind it are dropped first.
             order: ``"random"``, each with equal chance; ``"oldest"`` or ``"newest"``, by the time
                 at which they were added.
             batch: A number, such as that of a step. Whichever process asks for the same number

@@ -41,8 +41,8 @@ class RDMABuffer:
 
     It pickles to some hundred bytes and may be sent anywhere, any number of times. The memory stays
     until `drop`, until the actor that made the buffer ends, or until no process has a handle any
-    more. Keep one wherever the memory is still needed: what is only on its way in a message keeps
-    it for `rdma_lease_grace`.
+    more. Keep one wherever the memory is still needed: a handle that is only in a message on its
+    way keeps the memory for `rdma_lease_grace`.
 
     Args:
         data: A contiguous torch tensor, on the CPU or a GPU, or anything with a contiguous buffer:
@@ -292,7 +292,7 @@ class RDMABuffer:
     def operation(
         self, memory: Memory, start: int, offset: int, nbytes: int, write: bool
     ) -> Operation:
-        """Return an operation whose ranges were checked before.
+        """Return an operation without checking its ranges: the caller has done so.
 
         Args:
             memory: Local memory.
@@ -341,7 +341,7 @@ class RDMABuffer:
         Args:
             record: What it is asked.
             here: Called in place of that, if this process is the owner.
-            what: What is waited for, for time-outs.
+            what: Description of the wait, for time-out errors.
 
         Returns:
             A future of the answer.

@@ -47,7 +47,7 @@ def ask_for_life(hub: Hub, address: ProcAddress) -> Future[Any]:
 
 
 class OwnerWatch:
-    """Notices the end of an owner, also of one that takes no part in what is waited for.
+    """Notices the end of an owner, even if it takes no part in the transfer.
 
     The end of a process is noticed only while it owes an answer. So one is asked for, and not
     waited for.

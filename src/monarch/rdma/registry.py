@@ -152,7 +152,7 @@ class Registry:
     def open(self, peer: ProcAddress, wanted: Open) -> list[Grant | Refusal]:
         """Answer holders that want to access the memory directly.
 
-        What is told will be recalled.
+        The grants will be recalled before the memory is freed.
         """
         return [self._grant(peer, wanted.place, claim) for claim in wanted.claims]
 

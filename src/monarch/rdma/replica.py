@@ -83,7 +83,7 @@ class Replica:
         """Get the newest version, if it is not there already.
 
         Args:
-            newer: Wait for one that is newer than what is there.
+            newer: Wait for a version newer than the one already pulled.
             timeout: Seconds, for all of it.
 
         Returns:
@@ -168,7 +168,7 @@ class Replica:
         return versions
 
     def _read(self, plane: Plane, copy: Copy, deadline: Deadline) -> Steps[None]:
-        # made by a replica, whose process has proved its identity
+        # safe to unpickle: made by a replica in a process that has proved its identity
         shared: SharedState = pickle.loads(copy.handle)
         operations = plan_reads([shared], self._tensors).operations
         yield from pull_once(

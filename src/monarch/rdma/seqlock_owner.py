@@ -19,7 +19,7 @@ _BEGAN, _ENDED, _FAILED, _MENDED = range(WORDS)
 
 
 class _Open(NamedTuple):
-    """A write in progress: whose, and how many had failed when it began."""
+    """A write in progress: the writer, and how many writes had failed when it began."""
 
     writer: ProcAddress
     failed: int

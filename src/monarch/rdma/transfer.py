@@ -177,7 +177,7 @@ class _Transfer(Promise[None]):
 
     def end_with(self, errors: Sequence[Exception]) -> None:
         for error in errors:
-            error.__traceback__ = None  # whose frames hold the memory
+            error.__traceback__ = None  # its frames hold references to the memory
         # that of a lost owner is there once for each of its buffers
         first, *others = dict.fromkeys(errors)
         if isinstance(first, RDMAError):

@@ -169,7 +169,7 @@ class ReplicaCall(ReplicaRequest):
     """A call to one replica: `call_one`. The value is that of its first rank.
 
     Args:
-        message: What is sent.
+        message: The message that is sent.
         router: Knows the replicas.
         session: As of `ServiceEndpoint.options`, and so are `timeout` and `retries`.
     """
@@ -327,7 +327,7 @@ class CallToAll(ReplicaRequest):
     """A call to all ranks of some replicas: `call`. It fails with the first rank that does.
 
     Args:
-        message: What is sent.
+        message: The message that is sent.
         replicas: These; each counts it as outstanding already.
         extent: Of the values.
     """

@@ -99,7 +99,7 @@ class Keeper(Actor):
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
         self._hosts: HostMesh = spec.hosts.flatten("host")
-        self._lost: set[int] = set()  # hosts, whose loss is final
+        self._lost: set[int] = set()  # hosts; the loss of one is final
         self._places: dict[int, _Place] = {}
         self._callers: set[ProcAddress] = set()
         self._version = 0

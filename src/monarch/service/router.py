@@ -53,7 +53,7 @@ class Replica:
         target: Its actors.
         lock: Held for a moment to count: that of the router.
         outstanding: Attempts of this process that are not over.
-        late: Those of them whose time is up: they take no room.
+        late: Those of them that timed out: they take no room.
         takes_calls: False once the keeper has left it out, or it is known to be gone.
     """
 
@@ -278,7 +278,7 @@ class Router:
             self._give_up()
 
     def _give_up(self) -> None:
-        """Refuse what has waited for too long for a replica, or in vain."""
+        """Refuse calls that waited too long for a replica, or can no longer get one."""
         now = time.monotonic()
         while self._waiting:
             with self.lock:

@@ -14,7 +14,7 @@ waits for all of them, at the end of the process: `_LAST` seconds.
 
 from __future__ import annotations
 
-# before `start`, as what was registered last is called first
+# imported before `start`: exit functions run in reverse order of registration
 import concurrent.futures.thread  # noqa: F401
 import logging
 import os

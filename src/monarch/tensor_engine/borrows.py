@@ -6,7 +6,7 @@ bring together:
 ==================  ==========  ==================================================================
 instruction         stream      issued
 ==================  ==========  ==================================================================
-``offer``           origin      by `Stream.borrow`: what was issued before is what the borrower sees
+``offer``           origin      by `Stream.borrow`: the borrower sees all writes issued before
 ``accept``          borrower    before its first use
 ``give_back``       borrower    after its last use: when its last handle is gone, or the borrow ends
 ``take_back``       origin      by `Borrow.drop`

@@ -7,8 +7,8 @@ at once after a pause, else when `_BATCH` of them are there, when something is a
 `_DELAY` seconds, whichever comes first. The controller does not wait for workers, with two
 exceptions: for what it asks (`call`), and, every `_STRETCH` instructions, for them to be at most
 `_AHEAD` stretches behind, so that a long loop needs bounded memory. The end of a worker's process
-ends both. Ranks that are gone get no more instructions; what is for one of them is refused, and the
-others go on.
+ends both. Ranks that are gone get no more instructions; an instruction for one of them is refused,
+and the others go on.
 """
 
 from __future__ import annotations
@@ -192,7 +192,8 @@ class Engine:
             plan.template = next(self._templates)
             self.described[plan.template] = definition
             self._append(self.every_stream, (DEFINE, plan.template, definition))
-            if len(self.plans) >= _PLANS and not holders:  # what is held back may be of any age
+            # not while instructions are held back: they may name templates of any age
+            if len(self.plans) >= _PLANS and not holders:
                 self.plans.clear()
                 # a thread may just now use a plan of those; none can still use one of the time
                 # before
@@ -250,7 +251,7 @@ class Engine:
                 del self._groups[group.ranks, group.stream]
 
     def flush(self) -> None:
-        """Let what was issued be on its way."""
+        """Send all issued instructions."""
         with self._lock:
             self._flush()
 
@@ -310,7 +311,7 @@ class Engine:
             ranks: The ranks whose workers are asked.
             method: A method of `runner.Runner`.
             args: Its arguments.
-            what: What is asked, for messages.
+            what: Description of the question, for error texts.
         """
         return self._ask(
             self.executor.call, ranks, method, args, what or f"{method} of the tensor engine"
@@ -348,7 +349,8 @@ class Engine:
             asked = self.call(living, "finish", (), "exit of the tensor engine")
             poisons = asked.get(timeout=timeout).values()
         unreported = [poison for poison in poisons if poison is not None and not was_told(poison)]
-        # a rank does not know what was told of its failure where a move has taken it
+        # a failure that moved to other ranks may have been reported there; its own rank does not
+        # know
         if unreported:
             raise RemoteException(unreported[0])
         self._closed = "this tensor engine has exited; activate the proc mesh again for a new one"

@@ -149,4 +149,4 @@ class Rendezvous:
             finally:
                 over.set()
                 watcher.join()
-        self.check()  # what was broken off may have been made all the same
+        self.check()  # a meeting that was broken off may have been completed all the same

@@ -1,7 +1,7 @@
 """Values on their way from one stream of a worker to another.
 
 Streams run side by side; where one needs what another has, it waits for it here. Both ends of a
-handoff are instructions with the same *ticket*, and what is given was issued before what takes it.
+handoff are instructions with the same *ticket*, and the giving one is issued before the taking one.
 So the wait ends: with the other stream's instruction, or with the worker. On a GPU a stream of the
 device waits as well, for what the other one was told before.
 """

@@ -2,7 +2,7 @@
 
 They define groups, drop values, and move data between ranks.
 
-A rank whose input has failed takes part in all communication, with zeros, so that its peers do not
+A rank with a failed input takes part in all communication, with zeros, so that its peers do not
 wait for ever; they learn that it has failed, and all of them take the failure as the result.
 """
 
@@ -310,7 +310,7 @@ _TAG = 0
 
 
 def _send(group: RankGroup, given: Any, look: TensorLook) -> list[tuple[Any, torch.Tensor]]:
-    """Start to send; what is being sent must be kept until then."""
+    """Start to send; the tensor must be kept until the send is done."""
     poison = given if isinstance(given, Poison) else None
     group.sent += 1
     if poison is not None:
@@ -325,7 +325,7 @@ def _send(group: RankGroup, given: Any, look: TensorLook) -> list[tuple[Any, tor
 
 
 def _as_it_reads(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor whose memory has its values: ``conj()`` and others only take a note."""
+    """Return a tensor with its values in memory: ``conj()`` and others only take a note."""
     return tensor.resolve_conj().resolve_neg()
 
 

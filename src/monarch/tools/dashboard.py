@@ -79,7 +79,7 @@ def serve_run(
     root_path: str = "",
 ) -> None:
     """Serve the file of a run until Ctrl-C; for the arguments see `open_for`."""
-    _ = RunFile(file).schema  # what is no file of a run is told here
+    _ = RunFile(file).schema  # raises here if it is no file of a run
     helper, more = "monarch.admin.saved_helper", {"run": os.path.abspath(file)}
     door = Door(
         os.getpid(), addr, names=names, root_path=root_path, at_once=True, helper=helper, more=more

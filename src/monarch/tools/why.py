@@ -43,9 +43,9 @@ def why(
 ) -> None:
     """Say in one sentence why a program does not go on, or that it does.
 
-    Then: what each rank does, equal ones together; who waits for whom; what is wrong with processes
-    and hosts. Those who hold up the others are marked with >. Exit status 0 if it is fine, 3 if it
-    is slow, 4 if it is stuck, 5 if it goes on without ranks that have failed.
+    Then: what each rank does, equal ones together; who waits for whom; troubles of processes and
+    hosts. Those who hold up the others are marked with >. Exit status 0 if it is fine, 3 if it is
+    slow, 4 if it is stuck, 5 if it goes on without ranks that have failed.
     """
     what = found(program, option)
     if isinstance(what, Path):
