@@ -64,7 +64,8 @@ class _Later(dict[str, Callable[[Any], None]]):
 
 _later = _Later()
 _undo: list[Callable[[], None]] = []
-# what has no seed: generators of Python, those of bits of numpy, and the numbers these begin with
+# random state without a seed: generators of Python, bit generators of numpy, and the numbers these
+# begin with
 _unseeded: WeakValueDictionary[int, Any] = WeakValueDictionary()
 _bits: list[Any] = []
 _entropies: set[str] = set()

@@ -19,7 +19,7 @@ def gather_mount(
 
     It stays until `Mount.close` or the end of this program.
 
-    What is written there is seen here, as it grows.
+    Files that are written there are seen here, as they grow.
 
     Args:
         host_mesh: Hosts with the folders.

@@ -336,13 +336,13 @@ def _lock_of(path: Path) -> int | None:
 def _collect(base: Path) -> None:
     """Remove environments that were not asked for in a while and that no process runs in.
 
-    What is left of half made ones goes as well.
+    Remains of unfinished ones are removed as well.
     """
     for folder in {each.with_suffix("") for each in base.iterdir()}:
         path = Path(f"{folder}.lock")
         with suppress(OSError, EnvironmentFailed), _locked(path, 0):
             if not _is_needed(folder / COMPLETE):
-                # first: what is left if this process dies is no environment
+                # removed first: if this process dies now, the rest does not count as an environment
                 (folder / COMPLETE).unlink(missing_ok=True)
                 shutil.rmtree(folder, ignore_errors=True)
                 path.unlink()

@@ -71,7 +71,7 @@ class _Dump:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        # what is looked at from here on is this process, or nothing
+        # pins the process: from here on its id can't come to mean another one
         self._pidfd = os.pidfd_open(pid)
         self._file = -1
         try:

@@ -32,8 +32,8 @@ class ShownFrame(NamedTuple):
     """A frame as it is shown.
 
     Attributes:
-        kind: Whose it is: of the program (`USER`), a package, C, Python, or of Monarch, of which
-            there is one for several.
+        kind: Origin of its code: the program (`USER`), a package, C, Python, or Monarch; one such
+            frame stands for several of Monarch.
     """
 
     kind: str

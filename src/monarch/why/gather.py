@@ -65,11 +65,11 @@ def _look_twice(
         proc.address for proc in first.procs if proc.address is not None and proc.how == "itself"
     ]
     paces = _paces(hub, answered) if answered else None
-    # of ten thousand ranks they take as much memory as what is compared
+    # not needed for the comparison, and with ten thousand ranks as large as the stacks
     first.procs = tuple(proc._replace(coordinates={}, mailboxes=()) for proc in first.procs)
     time.sleep(max(0.0, begun + seconds - time.monotonic()))
     between = time.monotonic() - begun
-    # what is silent is not waited for again
+    # hosts that were silent are not waited for again
     answer = [agent for agent in agents if agent.host not in first.silent]
     second = gather(hub, answer, wanted, 2 * _LIMIT).get() if answer else Stacks([], {})
     first, second = told_apart(first, Stacks(second.procs, {**first.silent, **second.silent}))

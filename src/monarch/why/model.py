@@ -59,8 +59,7 @@ class Standing(NamedTuple):
         endpoint: What they run, as far as that is known.
         place: Where: ``all_reduce (train.py:88)``; empty where it is not known.
         state: One of `STATES`.
-        reason: What is to be said beside that: ``is stopped``, ``a read of pipe:[4711]``,
-            ``waits for trainer.step()``.
+        reason: A remark: ``is stopped``, ``a read of pipe:[4711]``, ``waits for trainer.step()``.
         seconds: For how long: they wait, or others wait for those who are to blame; None if that is
             not known.
         blamed: Whether they hold up others, and none holds up them.
@@ -99,7 +98,7 @@ class Verdict:
         frozen: Processes that are stopped, or in a system call that nothing interrupts.
         swapping: Processes that wait for pages from a disk.
         silent: Hosts that have not answered, and why.
-        stragglers: Ranks whose steps take longer than those of the others, the slowest first.
+        stragglers: Ranks with steps that take longer than the others', the slowest first.
     """
 
     status: str

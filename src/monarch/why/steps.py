@@ -1,4 +1,4 @@
-"""Stragglers: ranks whose steps take longer than those of the others. Pure.
+"""Stragglers: ranks with steps that take longer than the others'. Pure.
 
 A rank is called one if all of this holds, for the last steps of each rank:
 
@@ -31,7 +31,7 @@ from .pace import Pace
 _FEWEST = 12  # steps
 _RANKS = 3  # of two, neither is known to be the odd one
 _SLOWER = 1.2
-_SHORTEST = 0.01  # seconds: what is below has more to do with the machine
+_SHORTEST = 0.01  # seconds: differences in shorter steps have more to do with the machine
 _CHANCE = 0.01
 _STALE = 10  # steps' time without a step: it does not go on, which is another verdict
 
