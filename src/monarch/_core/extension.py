@@ -2,7 +2,7 @@
 
 The engine calls a point. A *guest*, a function of a package above the engine, fills it; the engine
 does not know which. While a point is empty, its own body is called: that does without, or, where
-the point is `needed`, an error says what is missing.
+the point is `needed`, raises an error that names the missing module.
 
 Who fills a point is found at its first use, in this order: the function that `fill` was given; the
 table that `announce` was given as the package was imported, the same in every process; the entry
@@ -163,7 +163,7 @@ def lend(dump: Callable[[], Any], procs: Sequence[Any], actor: int) -> Any:
 
 @needed("Endpoint.options(timeout=..., retries=...)")
 def repeat(name: str, options: Any) -> Any:
-    """Give the class of an `Endpoint` whose calls are bounded, or repeated.
+    """Give the class of an `Endpoint` with calls that are bounded, or repeated.
 
     Args:
         name: Of the endpoint.
@@ -288,7 +288,7 @@ def kept_logs() -> tuple[Any, ...] | None:
 
 @needed("A mesh drawn as a table")
 def draw(title: str, extent: Any, cell: Callable[[int], str], html: bool) -> str:
-    """Draw a mesh of an `Extent` whose elements `cell` describes."""
+    """Draw a mesh of an `Extent`; `cell` describes its elements."""
     raise NotImplementedError
 
 

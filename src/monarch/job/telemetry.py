@@ -2,8 +2,7 @@
 
 It is switched on for actors spawned later; other programs find the processes to ask.
 
-clients/<pid>  in the folder of a job's logs: a program that uses the job, until its end; the file
-contains the name of its host
+clients/<pid>  in the folder of a job's logs: a program that uses the job, until its end; it has the name of its host
 run.duckdb     there: the file of its last run
 """
 

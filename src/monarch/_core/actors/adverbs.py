@@ -246,8 +246,8 @@ class Endpoint(Generic[P, R]):
             wait_for_all: `call` completes when every rank has answered or failed, and its error
                 tells of all that have.
             timeout: Seconds that one attempt may take, for `call`, `call_one` and `choose`; each
-                rank has attempts of its own. When it is over, what has not begun is dropped. None,
-                the default, for any time.
+                rank has attempts of its own. When it is over, invocations that have not begun are
+                dropped. None, the default, for any time.
             retries: How many more attempts there are, 0 by default, where one took too long, or
                 lost a rank that may start again (`choose`: where there is another rank). What an
                 endpoint raises is raised at once.

@@ -1,4 +1,4 @@
-"""The answers of a `stream`, as they come, and of a `call` whose reader gave up.
+"""The answers of a `stream`, as they come, and of a `call` that its reader has given up.
 
 Of the latter, those that had come by then.
 """

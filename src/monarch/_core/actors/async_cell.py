@@ -1,4 +1,4 @@
-"""An actor whose endpoints are coroutines: one thread, one event loop, one endpoint at a time.
+"""An actor with coroutines as endpoints: one thread, one event loop, one endpoint at a time.
 
 Three kinds of tasks share the loop: `_main` (construct, wait for the end, clean up), `_serve` (one
 endpoint after the other, without a task of its own each), and one task per concurrent endpoint.
@@ -68,7 +68,7 @@ class Slots:
 
 
 class AsyncCell(ActorCell):
-    """An actor whose loop waits for `_arrival`: a message ends the wait, or `end` cancels it."""
+    """An actor with a loop that waits for `_arrival`: a message ends the wait, or `end` cancels it."""
 
     loop_kind = ActorLoop
 
@@ -122,7 +122,7 @@ class AsyncCell(ActorCell):
     def _next_is(self, function: Callable[[], object]) -> None:
         loop = self._loop
         if loop is not None:
-            ready: Any = loop._ready  # type: ignore[attr-defined]  # what is called soon comes last
+            ready: Any = loop._ready  # type: ignore[attr-defined]  # `call_soon` would append
             ready.appendleft(asyncio.Handle(function, (), loop))
 
     def _wake(self) -> None:

@@ -124,7 +124,7 @@ class BaseCell:
 
     @property
     def thread(self) -> int | None:
-        """The thread that runs it; None for the client, whose code runs on any."""
+        """The thread that runs it; None for the client: its code runs on any thread."""
         return None
 
     @property

@@ -62,7 +62,7 @@ class ActorCell(AnsweringCell):
     """One spawned actor, without its thread.
 
     Args:
-        spec: What was spawned.
+        spec: The spawned actor mesh.
         rank: Which rank of it this is.
         init: Pickle and buffers of the class and its constructor's arguments.
         on_failed: Told of a failure in place of the owner, for actors without an owner.
@@ -94,7 +94,7 @@ class ActorCell(AnsweringCell):
         self._ending: Failure | None = None
         self._ended = False
         self._when_ended: list[Callable[[], None]] = []
-        self._inbox: deque[Any] = deque()  # what was received and not begun
+        self._inbox: deque[Any] = deque()  # messages received and not begun
         self.pressure = Pressure(spec.uid, self._inbox)
         self.begun: defaultdict[str, int] = defaultdict(int)
         self.raised: defaultdict[str, int] = defaultdict(int)
@@ -447,7 +447,7 @@ def report_cleanup_error(record: CreatorInstance, error: BaseException) -> None:
 
 
 def _end_child() -> None:
-    """End a forked child whose code has returned to the actor that forked it.
+    """End a forked child after its code has returned to the actor that forked it.
 
     That actor lives on in the parent, and only there.
     """

@@ -295,7 +295,7 @@ def concurrent_endpoint(
     explicit_response_port: bool = False,
     instrument: bool = True,
 ) -> Any:
-    """Mark an ``async def`` method whose invocations may overlap.
+    """Mark an ``async def`` method as one with invocations that may overlap.
 
     Each message starts a task, and then the next message is taken. Bodies start in the order in
     which one sender sent them.

@@ -131,7 +131,7 @@ class Port(Generic[T]):
         return Port(self._address, self._frame._replace(rank=rank), self._once)
 
     def _as_request(self, proc: ProcAddress, rank: int) -> SingleAnswer:
-        """A call to one rank whose answer goes on to this port."""
+        """A call to one rank; its answer goes on to this port."""
 
         def forward(answer: Reply) -> None:
             if isinstance(answer, Failure):
@@ -281,8 +281,8 @@ class _Queue:
     Held by the hub while its receiver lives.
 
     A future is completed under the lock, so that it either waits or is done: in between, a reader
-    would give it a second place, whose value would be lost, and one whose time is up would miss the
-    value that has just been taken for it.
+    would give it a second place, and the value for that would be lost; and a reader that times out
+    would miss the value just taken for it.
     """
 
     def __init__(self, once: bool) -> None:

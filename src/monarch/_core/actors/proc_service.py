@@ -96,7 +96,7 @@ class ProcService(ControlService):
         waiting: list[tuple[Origin, Frame]] = []
         if known is not None and known.gate is not None:  # it never began: the next one goes on
             known.discard(lambda origin, frame: waiting.append((origin, frame)))
-        elif known is not None:  # what was to stop it has overtaken its spawn
+        elif known is not None:  # the former incarnation's stop came before its spawn, to no effect
             why = Failure(STOPPED, "it starts again", str(known.record), restarts=True)
             known.end(why._replace(incarnation=known.incarnation))
         rank = request.rank if spec.rank is None else spec.rank
@@ -220,7 +220,7 @@ class ProcService(ControlService):
 
 
 class _Refuser:
-    """Stands for an actor of a proc whose bootstrap function failed: callers get that error."""
+    """Stands for an actor of a proc with a failed bootstrap function: callers get that error."""
 
     def __init__(self, error: bytes) -> None:
         self._error = error

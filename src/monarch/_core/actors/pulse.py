@@ -1,6 +1,7 @@
 """A look at the actors of this process, once a second while they do something.
 
-What has not changed since is stuck, and since when. No message has a clock for that.
+An actor that has not changed since the last look is stuck, and the look tells since when. No
+message has a clock for that.
 
 An actor starts the pulse when it begins to serve, and, if it has stopped, whenever its thread has
 waited for a message; one that is flooded never looks. It stops when nothing is handled and nothing

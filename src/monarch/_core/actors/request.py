@@ -364,7 +364,7 @@ class SystemCall(_PerRank, Promise[Any]):
     """Calls to processes themselves; done with the last answer, or with the first that failed.
 
     Args:
-        what: For time-outs: what is waited for.
+        what: Description of the wait, for time-out errors.
         procs: The process behind each expected answer, by the rank with which it is called; a list
             where those are 0, 1, ...
         result: What the future gives.

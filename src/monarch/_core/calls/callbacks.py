@@ -24,7 +24,7 @@ class CallbackThread:
         self._jobs: SimpleQueue[Callable[[], object]] | None = None
 
     def jobs(self) -> SimpleQueue[Callable[[], object]]:
-        """Return the queue whose jobs are called in order.
+        """Return the queue that runs its jobs in order.
 
         Putting is safe everywhere, finalizers included.
 

@@ -70,7 +70,7 @@ failure.load_exception = load_exception
 def _from_parts(parts: bytes) -> BaseException:
     """Make an exception from what `_dump_parts` wrote.
 
-    For classes whose constructor takes something else than their arguments.
+    For classes with a constructor that takes something else than their ``args``.
 
     Raises:
         Exception: It can't be made.

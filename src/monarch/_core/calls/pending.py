@@ -144,7 +144,7 @@ class PendingOperation:
         return TimeoutError(text)
 
     def cancel(self, future: FutureState) -> bool:
-        """Try to keep from beginning what has not begun; False where that can't be."""
+        """Try to prevent the invocations that have not begun; False where that can't be."""
         return False
 
     def abandoned(self, future: FutureState) -> None:
@@ -189,7 +189,7 @@ def unsubscribe(future: FutureState, callback: Callable[[], object]) -> None:
 
 
 def countdown(count: int, done: Callable[[], object]) -> Callable[[], None]:
-    """Return a function whose `count`-th call, on any thread, calls `done`.
+    """Return a function; its `count`-th call, on any thread, calls `done`.
 
     If `count` is 0, `done` is called now.
     """

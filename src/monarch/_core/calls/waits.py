@@ -1,4 +1,5 @@
-"""The waits of this process that may never end: who waits, for which future, for whose answers.
+"""The waits of this process that may never end: the waiting actor, the future, and the actors that
+owe answers.
 
 `deadlock` looks at them.
 
@@ -61,7 +62,7 @@ def enter_actor(actor: Waiter) -> None:
 
 
 def running_actor() -> Waiter | None:
-    """The actor whose own thread this is."""
+    """Return the actor that owns the current thread."""
     return _running.actor
 
 

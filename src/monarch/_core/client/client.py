@@ -87,7 +87,7 @@ class Client:
             extension.engine_log("client", address.proc)
         self.hub = self.hub_kind(address, root=address, local_host=local_host)
         self.hub.ended_hosts = _ended_hosts
-        if host:  # it only looks at a program, among whose sockets is its own
+        if host:  # it only observes another program, and has its socket among that program's
             self.hub.listen()
         else:
             sampling.export(self.hub, lambda: CLIENT, 0)
@@ -283,7 +283,7 @@ def client(make: Callable[[], Client] = Client) -> Client:
     global _client
     if _client is None:
         refuse_imports("monarch")
-        _note_forks()  # not before: a spawner, whose forks are procs, is no client
+        _note_forks()  # not before: a spawner is no client, and its forks are procs
         with _boot_lock, HeldInterrupts():
             if _client is None:
                 if _over and threading.current_thread().daemon:  # nothing would end it

@@ -197,7 +197,7 @@ class Ending:
         self._last.acquire()
 
     def conclude(self) -> None:
-        """The very end of the program: say again what was captured, and see to the exit status."""
+        """The very end of the program: repeat reports that were captured, and set the exit status."""
         if self.status is None:
             return
         for stream, text in self._told:

@@ -4,7 +4,7 @@ The answer comes from the rank itself, the line by way of its host agent, which 
 answer that was sent after something was printed says so (`prints`). The thread that is about to
 hand such an answer to the program asks the agents of those ranks for a mark: they read what is in
 the pipes, and put the mark behind it in the stream of output. When the printer gets to the mark,
-all that came before it has been written. A program whose ranks print nothing pays one look at a
+all that came before it has been written. A program with ranks that print nothing pays one look at a
 variable.
 
 What ends the wait for a mark: the mark; the end of each host that owes it; `_STUCK` seconds in
@@ -44,7 +44,7 @@ class PendingOutput:
 
     Args:
         hub: Hub of the client.
-        printer: Writes what has come.
+        printer: Writes output that has arrived.
     """
 
     def __init__(self, hub: MessageHub, printer: Printer) -> None:

@@ -7,7 +7,7 @@ last holder, in whichever order the processes die. The process tells its agent t
 descriptor once, when it is up. To write costs no system call, and the agent does nothing until the
 process has ended. There are three parts:
 
-    current     slots of a fixed size: the messages that are being handled, written by who looks at messages
+    current     slots of a fixed size: the messages that are being handled, written by those who look at messages
     life        a ring of lines: what has become of actors, as it happens
     last        lines that are written once a second while the process is active, in two places by turns
 
@@ -204,7 +204,7 @@ class BlackBox:
     def abandon(self) -> None:
         """Let go of the parent's box, in a fork of the process.
 
-        What is written after that is never read.
+        Later writes go to memory that is never read.
         """
         self._words.release()
         self._map.close()
@@ -301,5 +301,5 @@ def _lines(text: bytes) -> Iterator[Line]:
         kind, types = _FIELDS[name]
         try:
             yield kind(*[each(field.decode()) for each, field in zip(types, fields, strict=True)])
-        except ValueError:  # also of too few fields, or of what is no text
+        except ValueError:  # also for too few fields, or bytes that are no text
             continue

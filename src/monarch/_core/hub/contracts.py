@@ -145,7 +145,7 @@ class Hub(Protocol):
         address: This process.
         root: The client process that everything here belongs to.
         names: The names of this host.
-        hosts: The hosts whose processes are reached directly.
+        hosts: The hosts with processes that are reached directly.
         requests: Calls that wait for replies, by number.
         peers: The ways to other processes that were used so far.
         peer_lost_hooks: Called when a process that requests go to has ended, on any thread.

@@ -246,9 +246,9 @@ class MeshNamed(NamedTuple):
 class ResolveProc(NamedTuple):
     """Ask for the state of a proc. Any process of the host ──▶ its agent.
 
-    Answer: None if it listens, else its `Failure`, when that is known: within seconds for one whose
-    connection broke, within ``pending_actor_delivery_timeout`` for one that was never heard of. An
-    agent that has ended: so has the proc.
+    Answer: None if it listens, else its `Failure`, when that is known: within seconds for a proc
+    after its connection broke, within ``pending_actor_delivery_timeout`` for one that was never
+    heard of. An agent that has ended: so has the proc.
 
     Attributes:
         connected: When the connection to it that broke was made (`time.monotonic`); 0 if there was
@@ -354,8 +354,7 @@ class MarkOutput(NamedTuple):
     show.
 
     Attributes:
-        names: The processes whose output is waited for, if more of it was printed than is taken;
-            None for all.
+        names: The processes to wait for, if they have printed more than is taken; None for all.
         flush: Wait for files, too.
     """
 
@@ -422,9 +421,9 @@ class Attach(NamedTuple):
 
     Client ──▶ agents of other hosts, a standing cast.
 
-    Answers: the agent's identity, then as to `Subscribe`, each numbered in its meta, as what was
-    said is repeated when a host in between is lost. A host that has ended, or can't be reached, is
-    not attached.
+    Answers: the agent's identity, then as to `Subscribe`, each numbered in its meta, as outputs are
+    repeated when a host in between is lost. A host that has ended, or can't be reached, is not
+    attached.
 
     Attributes:
         knobs: The client's configuration, in force there until another client attaches the host;

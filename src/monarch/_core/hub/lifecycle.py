@@ -17,7 +17,7 @@ Instructions = tuple[str, ...]
 
 NEW, STARTING, UP, BROKEN, ENDED = "new", "starting", "up", "broken", "ended"
 
-# state, event -> next state, instructions in their order. What is not in it cannot happen.
+# state, event -> next state, instructions in their order. Pairs not in it cannot occur.
 #
 # wanted: a frame can't be sent at once            connect: now
 # up: an attempt to connect has succeeded          connect_soon: when the poller's thread gets to it

@@ -5,12 +5,12 @@ the loss of the connection (`_lost`), the agent's answer (`_answered`) or news f
 (`end`); the lifecycle; `Hub.process_ended`, which tells hooks and requests.
 
 Frames that can't be sent wait here, in order. If the process had ended, and may start again, they
-wait for its next incarnation. Only what was sent to the one that has ended is answered with its
-end: a connection notes that (see `Asked`), under the lock under which it writes, so a request that
-another thread is about to send belongs to the next one. What was sent may have been handled, or
-begun, or not even been read; that is unknown, so it is not sent again. What ends the wait: the
-agent's answer (it gives one within `pending_actor_delivery_timeout`), or the loss of the connection
-to the agent, which is the failure of the host.
+wait for its next incarnation. Only requests sent to the ended process are answered with its end: a
+connection notes that (see `Asked`), under the lock under which it writes, so a request that another
+thread is about to send belongs to the next one. A request may have been handled, or begun, or not
+even been read; that is unknown, so it is not sent again. What ends the wait: the agent's answer (it
+gives one within `pending_actor_delivery_timeout`), or the loss of the connection to the agent,
+which is the failure of the host.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class LocalPeer:
         self._life = Lifecycle(address.proc)
         # where requests go, and replies come from; None unless it is up
         self.connection: Connection | None = None
-        self._asked: Asked | None = None  # what was sent over the last connection
-        self._backlog = Backlog(address, self._lock)  # what waits
+        self._asked: Asked | None = None  # requests sent over the last connection
+        self._backlog = Backlog(address, self._lock)  # waiting frames
 
     def send(self, frame: Frame, segment: Segment | None = None) -> Failure | None:
         """Send, or keep the frame until the way is clear; the failure if the process is gone.

@@ -278,7 +278,7 @@ class MessageHub(Peers):
         """Have a call dropped by the actors that have not begun with it.
 
         The word follows the call on its way, so that it finds it there; one that has begun does not
-        hear of it. What was dropped is answered as such.
+        hear of it. Dropped calls are answered as such.
 
         Args:
             number: Of the request.
@@ -296,7 +296,7 @@ class MessageHub(Peers):
             origin.send(answer_to(frame, DEAD, content))
 
     def refuse_open_responses(self, uid: int, failure: Failure) -> None:
-        """An actor has ended: answer the calls whose response ports it left unanswered."""
+        """An actor has ended: answer the calls that it left with unanswered response ports."""
         for key, (owner, origin, frame) in list(self.open_responses.items()):
             if owner == uid and self.open_responses.pop(key, None) is not None:
                 self.refuse(origin, frame, failure)
@@ -322,7 +322,7 @@ class MessageHub(Peers):
         Raises:
             OSError: Nothing listens there, or not at this moment.
         """
-        self.listen()  # for answers, and what is sent to ports of this process
+        self.listen()  # for answers, and messages to ports of this process
         sock = unix.connect(self.local(address))
         connection = self._serve(sock, self.dispatch, on_close, self.answers, Asked(self.requests))
         connection.peer = address
@@ -402,7 +402,7 @@ class MessageHub(Peers):
             hook(address)
 
     def dispatch(self, origin: Any, frame: Frame) -> None:
-        """Hand on a message of `origin`, an `Origin`; what has a route came over a `Connection`."""
+        """Hand on a message of `origin`, an `Origin`: a `Connection` if the message has a route."""
         kind = frame.kind
         # one test for the rare cases; then the kinds, the most frequent first
         if frame.flags & _ASIDE:
@@ -431,7 +431,7 @@ class MessageHub(Peers):
             origin.parting = frame.meta.decode()
 
     def _aside(self, origin: Any, frame: Frame) -> None:
-        """Handle a frame that has a route, or whose sender had printed something."""
+        """Handle a frame that has a route, or comes after output of its sender."""
         if not frame.flags & ROUTED:
             self.printed(origin.peer)
             self.dispatch(origin, frame._replace(flags=frame.flags & ~PRINTED))

@@ -6,8 +6,8 @@ with a host of its own. The host of a client has no address, so there is no link
 it; what runs there is reached over Unix sockets, as on the same host, or not at all. Both sides
 find each other so, and each checks that the other is of the same user.
 
-Who owns what is as ever: what a client spawns on another's processes is its own, and goes with its
-connection.
+Ownership is as ever: a client owns the actors that it spawns on another's processes, and they end
+with its connection.
 """
 
 from __future__ import annotations

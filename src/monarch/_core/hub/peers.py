@@ -26,7 +26,7 @@ class Peers:
         self.address = address
         self.root = root
         self.names = {address.host}  # of this host
-        # whose processes are reached directly: this one, by all its names, and neighbours
+        # hosts with processes that are reached directly: this one, by all its names, and neighbours
         self.hosts = {address.host}
         self.requests: dict[int, Request] = {}
         self.peers: dict[ProcAddress, Way] = {}

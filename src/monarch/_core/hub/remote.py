@@ -113,7 +113,7 @@ class RemotePeer:
         return self._sent + cast - self._credited
 
     def join(self, group: CastGroup) -> None:
-        self._credited += group.sent  # what was sent to it before this was a member
+        self._credited += group.sent  # bytes that it was sent before this was a member
         self._groups.append(group)
 
     def leave(self, group: CastGroup) -> None:
@@ -150,7 +150,7 @@ class RemotePeer:
 class CastGroup:
     """Processes that are called together.
 
-    What is sent to all of them is counted once; credits are looked at when the window could be
+    Bytes sent to all of them are counted once; credits are looked at when the window could be
     full: once for each window that is sent, not once for each call and process.
     """
 

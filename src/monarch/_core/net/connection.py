@@ -101,7 +101,7 @@ class Connection(SendQueue):
         # the other side has closed it; what it sent before may have yet to be read
         self._hung_up = False
         self.asked = asked
-        self._segments_untold = 0  # bytes of what was read here and not told
+        self._segments_untold = 0  # bytes read here that the other side was not told of
         self._frames_sent = self._bytes_sent = 0
         self._frames_read = self._bytes_read = self._reads = 0
         self._log = log

@@ -110,7 +110,7 @@ class Dial:
         self._try_next("it has no address")
 
     def _try_next(self, reason: str) -> None:
-        """Connect to the next address, or fail with what was wrong with the last."""
+        """Connect to the next address, or fail with the error of the last."""
         final = False
         self._let_go()
         while self._addresses:

@@ -56,7 +56,7 @@ class Links:
     """One logical link per peer; dialed when first needed, and again when it breaks.
 
     Args:
-        poller: Whose thread does the work.
+        poller: Its thread does the work.
         identity: Random name of this process.
         name: What its host is called; asked at each greeting.
         trust: Who is let in, and how we prove who we are, unless `use_trust` says otherwise;

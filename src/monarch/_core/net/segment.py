@@ -23,7 +23,7 @@ from ..wire.frame import Bytes, segment_offsets
 logger = lazy_logger("monarch.net")
 
 SEGMENT_SIZE = 256 * 1024
-"""Messages whose buffers add up to at least this many bytes take the lane; below, copying through
+"""Messages with buffers of at least this many bytes in total take the lane; below, copying through
 the socket is as fast.
 """
 

@@ -64,13 +64,13 @@ class SendQueue(Lendable):
         self.queued = 0
         self._send_limit = send_limit
         self._send_timeout = send_timeout
-        # bytes of what was sent that the other side has not read, as far as it has told
+        # bytes sent that the other side has not yet reported as read
         self._segments_unread = 0
         self._segment_limit = segment_limit
         self._writes = 0
 
     def credit(self, count: int) -> None:
-        """The other side has read so many bytes more of what was sent in shared memory."""
+        """The other side has read so many more of the bytes sent in shared memory."""
         with self._lock:
             self._segments_unread -= count
         self._notify_drained()
@@ -127,7 +127,7 @@ class SendQueue(Lendable):
                 continue
             rest = memoryview(chunk)[skip:]
             skip = 0
-            # a copy of what is not `bytes`: the sender may change it once this returns
+            # copy buffers other than `bytes`: the sender may change them once this returns
             self._queue.append(
                 (rest if isinstance(chunk, bytes) else memoryview(bytes(rest)), segment)
             )
@@ -184,8 +184,9 @@ class SendQueue(Lendable):
         return self._sock.sendmsg(chunks)
 
     def _in_line(self, head: Bytes, segment: Segment) -> list[Bytes]:
-        """A frame whose segment cannot be passed, as more descriptors are on their way than a user
-        may have files, with its buffers on the stream: that takes longer, and gets through.
+        """Encode a frame with its buffers on the stream. This is slower, but gets through when the
+        kernel refuses to pass a segment's descriptor because too many are on their way
+        (RLIMIT_NOFILE).
         """
         frame = decode(bytes(head), map_segment(os.dup(segment.fd)))
         self._segments_unread -= sum(map(len, frame.buffers))

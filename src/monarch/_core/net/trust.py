@@ -173,7 +173,7 @@ def trust_for(
             be used.
 
     Raises:
-        ValueError: What was given cannot be read, does not fit together, or is no protection; the
+        ValueError: An argument cannot be read, they do not fit together, or give no protection; the
             message says which.
     """
     if ca == TRUST_ALL:

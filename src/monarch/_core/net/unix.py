@@ -127,7 +127,7 @@ def release_all(host: str) -> None:
 
 
 def release_abandoned() -> None:
-    """Remove the folders of programs whose processes were all killed at once."""
+    """Remove the folders of programs that were killed with all processes at once."""
     before = time.time() - _YOUNG
     for folder in _our_folders():
         with suppress(OSError):
@@ -136,8 +136,8 @@ def release_abandoned() -> None:
 
 
 def hosts_here() -> list[tuple[str, int, float, bool]]:
-    """The hosts of this user on this machine whose agent listens: name, process that started it (0
-    if in another namespace), when (seconds since 1970), and whether that is a worker.
+    """The hosts of this user on this machine with an agent that listens: name, process that started
+    it (0 if in another namespace), when (seconds since 1970), and whether that is a worker.
     """
     found = []
     for folder in _our_folders():

@@ -19,7 +19,7 @@ _LONGEST_MS = 2**31 - 1  # what poll takes; for a longer wait it is called again
 class Waiter:
     """An eventfd and a poll set, for one thread at a time."""
 
-    _event = -1  # of one whose making a signal handler has ended
+    _event = -1  # if a signal handler raised inside `__init__`
 
     def __init__(self) -> None:
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

@@ -54,8 +54,8 @@ def start_agent(
     spec = write_spec(own)
     # found wherever the client found it, also when the script extended sys.path itself
     package = os.path.abspath(__file__).rsplit(os.sep, 4)[0]
-    # nothing of what is imported is garbage, and looking for some takes a twentieth of the time
-    # until the agent is up
+    # imports make no garbage, and looking for some takes a twentieth of the time until the agent is
+    # up
     code = (
         "import ctypes, gc, sys; gc.disable();"
         f" ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {int(signal.SIGCONT)});"

@@ -5,8 +5,8 @@ Each message is one of these records. The agent sends a `SpawnRequest`, which is
 `Kill`. The spawner says `Changed` by itself. There is no dead receiver: the agent ends with its
 spawner, and the spawner with its agent.
 
-A large message is several pieces on the socket. None of them needs a descriptor: what is out of
-those can still be told.
+A large message is several pieces on the socket. None of them needs a descriptor, so a process that
+has run out of those can still say so.
 """
 
 from __future__ import annotations

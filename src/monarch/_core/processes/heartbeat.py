@@ -24,13 +24,13 @@ from ..wire.frame import URGENT
 class Watchdog:
     """Calls `lost` after `timeout` seconds on the poller's thread, unless `end` is called before.
 
-    What is counted are ticks that this process itself ran, each an interval after the one before.
+    It counts ticks that this process itself ran, each an interval after the one before.
     Time that passed would condemn everybody as soon as the observer was the one that stood still:
     stopped with Ctrl-Z, or without the interpreter lock for a minute. By ticks, such a pause counts
     once, and what came meanwhile is read before the next.
 
     Args:
-        poller: Whose thread runs the ticks.
+        poller: Its thread runs the ticks.
         timeout: Seconds.
         lost: What to do then.
     """

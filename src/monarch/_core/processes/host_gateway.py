@@ -164,5 +164,5 @@ class HostGateway:
 def _by_secret() -> Trust:
     try:
         return trust_for()
-    except ValueError:  # a file that can't be read: each link says what is missing
+    except ValueError:  # a file that can't be read: each link's error names it
         return Trust(UNIX_ONLY)

@@ -26,7 +26,7 @@ _PROMPT = 0.2  # seconds after which text without a newline is shown
 _PATIENCE = 10.0  # seconds for which a proc waits for room before it is seen whether there is any
 # seconds in which lines of procs that print one after the other gather, to be passed on together
 _GATHER = 0.02
-_TOGETHER = 16  # reads whose lines are one message, at most
+_TOGETHER = 16  # reads that are joined into one message, at most
 _MUCH = 3 << 14  # bytes: a read that finds more has waited long enough
 _MOST_UNSHOWN = 1 << 20
 """Characters of one proc that may be on their way to the client's terminal."""
@@ -96,13 +96,13 @@ class ProcOutput:
     def passed_on(self, then: Callable[[], object], names: Collection[str] | None = ()) -> None:
         """Call `then` when all was passed on that procs have printed by now.
 
-        A round of the poller reads what is in the pipes; the first that has not begun yet is the
-        next.
+        A round of the poller reads the contents of the pipes; the first that has not begun yet is
+        the next.
 
         Args:
             then: What to call.
             names: Processes that are waited for also if their pipes are not read at present; None
-                for all. One whose name is on its way is always waited for.
+                for all. A process with its name still on its way is always waited for.
         """
 
         def finish() -> None:

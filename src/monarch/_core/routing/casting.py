@@ -205,7 +205,7 @@ class Casting:
             self._cannot_answer(cast, address, failure)
 
     def dropped(self, cast: Cast) -> None:
-        """Drop a cast whose turn will never come: what was sent before it is lost."""
+        """Drop a cast that waits for lost messages: its turn will never come."""
         cast.call = None
         failure = Failure(LINK, "it has lost messages on their way to it", proc=cast.source.host)
         for proc in list(cast.ranks):
@@ -278,7 +278,7 @@ class Casting:
                 self._outside.to_host(hop, frame)
 
     def _flush(self, cast: Cast, prompt: bool = False) -> None:
-        """Send on what has been gathered: when all is there, when it is urgent, or soon."""
+        """Send on the gathered answers: when all are there, when it is urgent, or soon."""
         if cast.done or prompt:
             self._send_up(cast, prompt)
         elif not cast.lingers:

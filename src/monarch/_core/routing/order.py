@@ -3,8 +3,8 @@
 The gateway of the sender's host numbers what a process sends to a host, whether it goes there
 directly or down a tree; the gateway of the receiver's host hands on number n after n - 1. Nothing
 waits for ever: links lose nothing, a cast that was lost with a host that passed it on is sent again
-(`gateway`), and what is lost for good takes its host with it, which starts a new *epoch*: numbers
-begin again, and what belongs to an epoch before is dropped.
+(`gateway`), and a message lost for good takes its host with it, which starts a new *epoch*: numbers
+begin again, and messages of an earlier epoch are dropped.
 
 A host may be known by several names; who sends by two of them counts twice, and so does the
 receiver: each is a `Lane`.

@@ -13,7 +13,7 @@ are one struct call:
     ========  ==================================  ==========================================================
     HELLO     -                                   first frame of a connection; meta names the connecting proc
     CALL      actor id                            meta = method and geometry; request 0 = one-way
-    REPLY     actor id that was called            request says whose; flags say what kind of answer
+    REPLY     actor id that was called            request names the call; flags say what kind of answer
     PORT      port id                             a value sent to a `Port`
     CAST      actor id                            a call to processes of several hosts, see `routing.cast`
     REPLIES   -                                   the answers to a cast, combined; request says to which
@@ -56,7 +56,7 @@ VALUE, ERROR, DEAD, EXCEPTION, CANCELLED = 0, 2, 4, 6, 8
 PRINTED = 32
 # ... the meta begins with a route, see `routing.route`
 ROUTED = 64
-# ... the buffers are in a shared-memory segment whose descriptor came with the frame
+# ... the buffers are in a shared-memory segment; its descriptor came with the frame
 SEGMENT = 128
 
 NO_RANK = 0xFFFFFFFF

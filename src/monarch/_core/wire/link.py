@@ -3,7 +3,7 @@
 No I/O, no clock.
 
 A link outlives its streams. Each side numbers the frames that it sends and keeps them until they
-are acknowledged; on a new stream each says how many it has received, and what is missing is sent
+are acknowledged; on a new stream each says how many it has received, and the missing ones are sent
 again. `TABLE` says what a link does when. Only the side that dialed dials again. `link_table` keeps
 the links of a process, and is the only one that uses this.
 
@@ -59,13 +59,13 @@ DIALING, GREETING, JOINING, UP, BROKEN, RESUMING, LOST, CLOSED = (
     "dialing", "greeting", "joining", "up", "broken", "resuming", "lost", "closed"
 )  # fmt: skip
 
-# state, event -> next state, actions in their order. What is not in it cannot happen: a link hears
+# state, event -> next state, actions in their order. Pairs not in it cannot occur: a link hears
 # only of its own stream.
 #
 # due: dial now                     dial: begin to connect
 # ready: the peer is authenticated  greet: say who we are
 # greeted: the peer has said who    join: propose to start or go on
-# joined: both agree on a stream    start: send what is missing
+# joined: both agree on a stream    start: send missing frames
 # cut: it is gone, or was not made  drop: let go of the stream, and of those being opened
 # expired: for too long             pause: dial again, later
 # failed: for good; a farewell too  part: say why, then let go of the stream
@@ -129,7 +129,7 @@ class Owner(Protocol):
     def cut(self, stream: int, politely: bool) -> None:
         """Let go of a stream.
 
-        Politely: when the peer has read what was written last, and closed it.
+        Politely: when the peer has read the last bytes written, and closed it.
         """
 
     def hello(self, called: str) -> Hello: ...

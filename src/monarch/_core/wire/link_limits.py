@@ -31,7 +31,7 @@ class Limits(NamedTuple):
 class RunClock:
     """Time in which the own process ran, as seen by who asks at least every `longest / 2` seconds.
 
-    A process that is stopped, or whose threads wait for a lock, would else find everybody else
+    A process that was stopped, or had its threads wait for a lock, would otherwise find all others
     silent when it goes on.
     """
 

@@ -99,8 +99,8 @@ class Join(NamedTuple):
     """The link to start or go on with.
 
     `resume` says that it was up before, `received` how many frames have arrived on it, and `serial`
-    orders all that a process says of its links, so that what was said on an older stream and comes
-    later is known to be out of date.
+    orders all that a process says of its links, so that a late record of an older stream is known
+    to be out of date.
     """
 
     link: str

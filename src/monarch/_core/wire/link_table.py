@@ -12,7 +12,7 @@ How two processes come to one link::
     greeting: identity, name, called ───▶  remembers who it is
     checks who it is  ◀───────────────     greeting: identity, name
     JOIN: link, frames received ────────▶  has it that link, or may there be a new one?
-    sends what is missing  ◀────────────   JOINED: link, frames received; sends what is missing
+    sends missing frames ◀──────────────   JOINED: link, frames received; sends missing frames
 
 * A name may lead to a process that we have a link with already, under another name. The dialer sees
   that from its identity, and the link takes over the name and what waits for it.

@@ -59,7 +59,7 @@ script_names: Callable[[], dict[str, Any]] = lambda: vars(sys.modules["__main__"
 """The names of the script, as far as they are known here."""
 
 _reducers: dict[type, Reducer | None] = {}  # None: has none, as was found out before
-_loaded: set[str] = set()  # packages whose reducers are in it
+_loaded: set[str] = set()  # packages with reducers in it
 
 
 def reduce_extension(kind: type, obj: Any) -> Any:
