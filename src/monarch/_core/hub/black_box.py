@@ -7,7 +7,7 @@ last holder, in whichever order the processes die. The process tells its agent t
 descriptor once, when it is up. To write costs no system call, and the agent does nothing until the
 process has ended. There are three parts:
 
-    current     slots of a fixed size: the messages that are being handled, written by those who look at messages
+    current     slots of a fixed size: the messages that are being handled, written by the plane that watches messages
     life        a ring of lines: what has become of actors, as it happens
     last        lines that are written once a second while the process is active, in two places by turns
 
