@@ -95,6 +95,8 @@ class Daemon(Actor):
             view.forget()
         if self._serving.is_set():
             self._operations.look_again()
+        # the kernel believes names and attributes for so long, and there is no call to make it
+        # forget all
         time.sleep(STALE_SECONDS)
         return self._serving.is_set()
 

@@ -135,6 +135,7 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
                 info.keep_cache = before == attributes
                 self._cached[path] = attributes
                 self._readers[path] += 1
+        # past the kernel's cache, which has another version for other readers
         info.direct_io = not shared
         info.fh = next(self._numbers)
         self._files[info.fh] = file, path if shared else None
@@ -219,6 +220,7 @@ def serve(
             failure.append(error)
         finally:
             assert keeper.stdin is not None
+            # tells the shell that the mount is over: a `read` of its standard input ends
             keeper.stdin.close()
             keeper.wait()
             changed.set()

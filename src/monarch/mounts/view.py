@@ -202,6 +202,8 @@ class MountView:
             if len(self._known) + len(known) > _MOST:  # by those that were asked for one by one
                 self._known.clear()
             for path, found in known.items():
+                # an answer to an earlier question must not replace a later one, or the note that
+                # the file has changed since
                 if self._known.get(path, _NEVER)[0] < asked:
                     self._known[path] = asked, found
             for path, names in (listed or {}).items():
@@ -212,6 +214,7 @@ class MountView:
         try:
             answer = self._answer(block.answer, path, side=_CONTENT)
         except BaseException:
+            # a failed block must be asked for again, not remembered
             self._blocks.drop(path, block)
             self.lost(path)
             raise
@@ -233,6 +236,7 @@ class MountView:
         with self._lock:
             if not self._waiting[side]:
                 self._heard[side] = began
+            # only some may wait long: each holds one of the threads that answer the kernel
             patient = sum(self._waiting.values()) < MOST_PATIENT
             self._waiting[side] += 1
         try:
@@ -291,6 +295,8 @@ class OpenFile:
         if abs(needed.start - self._last) > MOST_AHEAD:
             self._ahead = 1
         elif needed.start > self._last:
+            # doubled as long as it is read in order: a few blocks at random places cost no more
+            # than themselves
             self._ahead = min(MOST_AHEAD, 2 * self._ahead)
         self._last = needed[-1]
         parts = []

@@ -80,6 +80,7 @@ class RDMABuffer:
                 " other paths"
             )
         allowed()  # a knob that can't be read is told here
+        # before a handle can reach another process, which reads by `process_vm_readv`
         admit_tracers()
         cell = context()._cell
         self.plane = plane_of(cell.hub)
@@ -371,6 +372,7 @@ class RDMABuffer:
         return self
 
     def __reduce__(self) -> Any:
+        # a message on its way holds no lease: the owner waits for `rdma_lease_grace` from here on
         self._lease.note_pickled()
         return _received, (self._info,)
 

@@ -64,6 +64,7 @@ class OwnerWatch:
     def check(self) -> None:
         """Raises OwnerLostError if it has ended, or can't be reached."""
         if self._answer is not None and self._answer.done():
+            # raises where the owner has ended
             self._answer.get()
             self._answer, self._ask_at = None, time.monotonic() + _QUIET
         if self._answer is None and time.monotonic() >= self._ask_at:

@@ -143,7 +143,9 @@ class Replica:
         token = 0
         try:
             copy = yield within(plane, self._seek(plane, wanted), deadline)
+            # from here on the tensors are neither the old version nor the new one
             self._versions = None
+            # its readers see that a write has begun, and read elsewhere or again
             token = self._shared.versions.begin().get()
             if copy is None:
                 versions = (
@@ -164,6 +166,7 @@ class Replica:
                 ) from None
             raise
         self._shared.versions.end(token, whole=True).get()
+        # only now: the directory may give this copy to others
         self._settle(Copy(self._handle, token, versions))
         return versions
 

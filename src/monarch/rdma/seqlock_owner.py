@@ -52,6 +52,8 @@ class Writes:
             ended = self._open.pop(step.token, None)
             if ended is not None:
                 if step.whole:
+                    # only failures from before this write began are mended: a later one may have
+                    # torn what this wrote
                     self._words[_MENDED] = max(int(self._words[_MENDED]), ended.failed)
                 self._end(step.failed)
             return step.token

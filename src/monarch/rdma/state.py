@@ -390,6 +390,8 @@ def _push(
     writing = False
     try:
         for target, _ in writes:
+            # all begin before any byte moves: a pull that overlaps notices, whichever targets it
+            # reads
             begins.append((target.versions, target.versions.begin()))
         for _, begin in begins:
             yield within(plane, begin, deadline)

@@ -138,6 +138,7 @@ class Attempt:
             failed = self._failed
         if not left:
             replica.release(self.late)
+        # out of the lock: this may make the next attempt, or complete the future
         if first:
             self._call.failed(self, rank, reply)
         elif not left and not failed:
@@ -204,6 +205,7 @@ class ReplicaCall(ReplicaRequest):
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self._router.hub.poller.call_later(self._timeout, self._expired)
+            # else the timer holds the call, and its answer, until its time is up
             subscribe(self.future, self._timer.cancel)
 
     def send(self, replica: Replica) -> None:
@@ -347,6 +349,7 @@ class CallToAll(ReplicaRequest):
             try:
                 attempt.send()
             except BaseException:
+                # each was counted as outstanding when the call was made
                 for unsent in self._attempts[index + 1 :]:
                     unsent.replica.release()
                 raise

@@ -54,6 +54,7 @@ def base_folder() -> Path:
     Raises:
         PermissionError: It belongs to another user, who could have procs run other code.
     """
+    # by user: another user's folder of a common name could hold code that procs import
     usual = Path(tempfile.gettempdir(), f"monarch-sync-{os.getuid()}")
     return own_folder(Path(os.environ.get("MONARCH_SYNC_FOLDER") or usual))
 

@@ -100,6 +100,7 @@ class Engine:
         found = self._groups.get(key)
         if found is None:
             address = self.executor.address
+            # `setdefault` is atomic: two threads get the same object
             found = self._groups.setdefault(key, Ranks(key[0], tuple(map(address, key[0])), stream))
         return found
 
@@ -187,6 +188,7 @@ class Engine:
             Exception: What pickling the arguments raises: here, where it harms no other
                 instruction.
         """
+        # tried here, for its error; the message is pickled with others, later
         pickling.dumps(definition)
         with self._lock:
             plan.template = next(self._templates)
@@ -205,6 +207,7 @@ class Engine:
                 self._oldest_template = plan.template
 
     def _append(self, ranks: Ranks, instruction: Instruction) -> None:
+        # by identity: `group` gives one object for the same ranks and stream
         if self._open_for is not ranks:
             self._open = []
             self._open_for = ranks
@@ -272,6 +275,7 @@ class Engine:
 
     def _late(self, flushes: int) -> None:
         """Send late instructions, on the poller's thread, which must not wait for the lock."""
+        # its holder may be in a send that waits for this very thread to read
         if not self._lock.acquire(blocking=False):
             self.executor.call_later(_DELAY, lambda: self._late(flushes))
             return
@@ -333,6 +337,7 @@ class Engine:
                 " function: what comes before has not been sent. Do it afterwards"
             )
         with self._lock:
+            # a program that only fetches from now on would never send the rest
             self._free_all()
             self._flush()
             self.executor.check(ranks)
@@ -392,6 +397,7 @@ def holder() -> Any:
 def freeing(ranks: Ranks) -> list[tuple[Ranks, Instruction]]:
     """Take the values that await freeing on these ranks, as instructions."""
     freed = ranks.freed
+    # so many as there are now: finalizers append on any thread, at any time
     found = [freed.popleft() for _ in range(len(freed))]
     if tuple not in map(type, found):
         return [(ranks, (FREE, found))]

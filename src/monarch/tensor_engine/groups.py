@@ -60,6 +60,7 @@ class Meeting(NamedTuple):
         if self.path:
             self.check()
             store = dist.FileStore(self.path, -1)
+            # torch's default is minutes
             store.set_timeout(_OPENS)
             return store
         return PolledStore(self.kept, self.check, TIMEOUT)
@@ -132,6 +133,7 @@ class RankGroup:
             place = in_process.place(meeting.engine, key, self.members, self.index)
             self._store, self.cpu = place.store, place
         else:
+            # first: gloo's own rendezvous would wait for a dead member until its timeout
             meeting.await_all(key, self.members, rank)
             self._met = meeting.store()  # torch's C++ does not keep one that is written in Python
             self._store = dist.PrefixStore(key, self._met)
@@ -227,6 +229,7 @@ class Exchange:
         self._key = key
         self._work: Any = None
         if poison is not None:
+            # before this member takes part in anything: see above
             group.leave(key, poison)
         if asks:
             self._failed = torch.tensor([poison is not None], dtype=torch.int64)

@@ -76,6 +76,8 @@ class Rendezvous:
         """
         self._base.set(f"here/{self._name}/{self.rank}", "")
         if self.rank:
+            # `_making` is taken only when all are here: a rank that held it while it waits would
+            # keep its process's other groups from being made
             self.store.wait([f"go/{self._name}"])
         else:
             self.store.wait([f"here/{self._name}/{rank}" for rank in range(self.size)])

@@ -114,10 +114,13 @@ class Runner(StreamState):
             _, site, inputs, outputs, numbers = instruction
             try:
                 values = [slots[ref] for ref in inputs]
+                # the flag first: while nothing has failed, an instruction costs no look at its
+                # inputs
                 if self.poisoned and (poison := first_poison(values)) is not None:
                     self.give_up(inputs, outputs, templates[what].writes, poison)
                     continue
                 result = templates[what].call(values, numbers)
+                # the most frequent case, without a list
                 if type(outputs) is int:
                     slots[outputs] = result
                 elif outputs:

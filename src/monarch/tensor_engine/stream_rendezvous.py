@@ -29,6 +29,8 @@ class Rendezvous:
         if isinstance(value, torch.Tensor) and value.is_cuda:
             with torch.cuda.device(value.device):  # events are of one device
                 done = torch.cuda.Event()
+            # the taker's work must come after all that this stream has queued on the device, not
+            # only after its Python code
             done.record(torch.cuda.current_stream(value.device))
         with self._changed:
             self._given.setdefault(ticket, deque()).append((value, done))

@@ -53,6 +53,8 @@ class Worker(Actor):
 
     def __cleanup__(self, error: Exception | None) -> None:
         workers().pop(self.uid, None)
+        # before the runners: a stream that waits for another one would never come to the end of its
+        # queue
         self._shared.rendezvous.close()
         for runner in list(self._runners.values()):
             runner.close()

@@ -220,6 +220,8 @@ def transfer(
     origin = next((sender for sender, receivers in routes.items() if rank in receivers), -1)
     sends = [peer for peer in routes.get(rank, ()) if peer != rank]
     try:
+        # sorted: all ranks make their groups in one order, or two would wait for each other in the
+        # making of different ones
         pairs = sorted((min(rank, peer), max(rank, peer)) for peer in {*sends, origin} - {rank, -1})
         groups = {
             low + high - rank: worker.communication.of(meeting, (low, high)) for low, high in pairs

@@ -91,6 +91,8 @@ class AsyncCell(ActorCell):
         if frame.flags & ASIDE:
             self.heard(origin, frame)
             return
+        # before the look at `_sleeping`, as the actor sets that before it looks at the inbox: one
+        # of the two sees the other
         self._inbox.append((origin, frame))
         if self._sleeping:
             self._sleeping = False
@@ -196,11 +198,14 @@ class AsyncCell(ActorCell):
         assert isinstance(loop, ActorLoop)
         with self._lock:
             self._loop = loop
+            # under the lock in which `_loop` is set: a callback is either here or goes to the loop
             early, self._early = self._early, deque()
         for callback in early:
             loop.call_soon(callback)
         if self._construct():
             self._serving = loop.create_task(self._serve())
+            # an endpoint may cancel the task that runs it: no actor may stay that takes calls and
+            # handles none
             self._serving.add_done_callback(self._serve_ended)
         assert self._end_seen is not None
         await self._end_seen
@@ -376,6 +381,7 @@ class AsyncCell(ActorCell):
         handle = self._handle if self.sampler is None else self._handle_sampled
         task = self._loop.create_task(handle(*item))
         self._concurrent.add(task)
+        # the loop holds tasks weakly only: the set keeps it alive, too
         task.add_done_callback(self._concurrent.discard)
         if slots is not None:
             task.add_done_callback(lambda _: self._slot_free(slots))
@@ -394,6 +400,8 @@ class AsyncCell(ActorCell):
         for slots in self._slots.values():
             with suppress(IndexError):  # the thread that ends this actor may drain, too
                 while True:
+                    # from the end, and to the front of the inbox: they came before what is queued
+                    # there, and keep their order
                     item = slots.waiting.pop()
                     self._inbox.appendleft(item)
                     self.pressure.taken_up(item[1])
@@ -407,6 +415,7 @@ class AsyncCell(ActorCell):
 
     async def _judge(self, failure: Failure, mesh: OwnedMesh) -> None:
         assert self._supervising is not None
+        # a hook may await: failures are judged one after the other, in the order in which they came
         async with self._supervising:
             if not self.ownership.cares_for(mesh):  # any more
                 return

@@ -289,6 +289,8 @@ class Restarter:
             self._cell.hub.thread(target=self._run, args=(plan,), name="monarch-restart").start()
         except RuntimeError as error:  # the system has no thread to give
             reason = str(error)
+            # not at once: the plan fails once more, and would burn all of its attempts in the same
+            # shortage
             self._cell.hub.poller.call_later(
                 _PAUSE, lambda: self._cell.restarted(self._group, plan, reason)
             )
@@ -316,6 +318,7 @@ class Restarter:
         self._stop(meshes, processes)
         for mesh, ranks in meshes:
             startable = self._cell.startable(mesh, ranks)
+            # in the order of creation: processes are there before the actors that start in them
             for started in mesh.start_ranks(startable) if startable else ():
                 started.get()
 

@@ -135,6 +135,7 @@ class ActorCell(AnsweringCell):
             self._close_inbox(failure)
         finally:
             self._wake()
+        # bounds the end: the thread may be busy in user code, and callers must not wait for that
         self.hub.poller.call_later(config.value("cleanup_timeout"), self._finished)
 
     def stop(self, failure: Failure, done: Callable[[], None]) -> None:
@@ -209,6 +210,8 @@ class ActorCell(AnsweringCell):
             return
         owner = self._spec.owner
         content = pickling.dumps(failure)
+        # urgent: it passes by the window of a full mailbox, which an owner that is stuck would
+        # never empty
         self.hub.cast([owner.proc], owner.uid, SUPERVISE, content, None, self.uid, URGENT)
 
     def _finished(self) -> None:
@@ -299,6 +302,7 @@ class ActorCell(AnsweringCell):
                 where = f"in {self._place}, where its module must be importable"
                 explain(error, f"the class could not be read {where}")
                 raise
+            # it may be large, and is not needed again: a restart sends another
             self._init = None
             refuse_gevent()  # its module may have patched this process just now
             self.actor = cls(*args, **kwargs)

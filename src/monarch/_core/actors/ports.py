@@ -293,6 +293,7 @@ class _Queue:
         self._claimed = False
         self._lock = threading.RLock()  # a callback may ask for the next value
         self._frames: deque[Frame] = deque()
+        # weak: a future that no one holds any more must not take a value with it
         self._waiting: deque[weakref.ref[FutureState]] = deque()
         self._closed: str | None = None
         self._failed: Future[Any] | None = None  # the call that it is tied to, once that has failed
@@ -444,6 +445,7 @@ def _forget(hub: MessageHub, port: int, pressure: Pressure) -> None:
     """A receiver is gone. On any thread, inside of any lock, as garbage is collected anywhere."""
     hub.ports.pop(port, None)
     if pressure.paused:
+        # it sends, which a finalizer must not: it may run inside of any lock
         hub.poller.call_soon(pressure.release)
 
 

@@ -65,6 +65,7 @@ class ProcService(ControlService):
         cell = self.cell_class(is_async)(self.hub, spec, rank, init, on_failed)
         cell.on_finished = lambda: self._forget(cell)
         self._cells[spec.uid] = cell
+        # last: from here on messages come in, on this thread or another
         self.hub.register(spec.uid, cell)
         return cell
 
@@ -134,6 +135,8 @@ class ProcService(ControlService):
             return
         refuser = _Refuser(error)
         cell.discard(refuser.receive)
+        # calls that came before, and later ones, get the error of the bootstrap function, not that
+        # there is no such actor
         self.hub.register(cell.uid, refuser)
         refuser.receive(request.origin, request.frame)
 
@@ -197,6 +200,7 @@ class ProcService(ControlService):
         On the poller's thread, and within `cleanup_timeout`.
         """
         cells = self.cells
+        # actors end on their own threads
         ended = countdown(len(cells), lambda: self.hub.poller.call_soon(done))
         why = why._replace(host=self.hub.address.host)
         for cell in cells:

@@ -141,6 +141,7 @@ class UnaryCall(PendingOperation, Promise[Any]):
         call = FailedCall(self.name, self._extent, self._site)
         call.add(rank, reply)
         end = functools.partial(self.fail, call, functools.partial(call.cause, rank))
+        # an error of the network may come of another rank's death, which is told within moments
         await_cause(call, self._proc, reply, end)
 
     def connection(self) -> Lendable | None:

@@ -63,6 +63,7 @@ class SyncCell(ActorCell):
         self.call_soon(lambda: self._judge(failure, mesh))
 
     def call_soon(self, function: Callable[[], object]) -> None:
+        # before the wake-up: the thread looks at `_first` after each item
         self._first.append(function)
         self._wake()
 
@@ -75,6 +76,7 @@ class SyncCell(ActorCell):
         self._put(None)
 
     def _put(self, item: tuple[Origin, Frame] | None) -> None:
+        # before the token: who has got a token expects to find something
         self._inbox.append(item)
         self._arrivals.put(None)
         if self._waiter is not None:

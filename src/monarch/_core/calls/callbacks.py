@@ -39,6 +39,7 @@ class CallbackThread:
                 threading.Thread(
                     target=self._run, args=(jobs,), name=self.name, daemon=True
                 ).start()
+                # only once the thread runs: without one, jobs put by others would never be called
                 self._jobs = jobs
             return self._jobs
 

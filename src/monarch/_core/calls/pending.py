@@ -167,6 +167,8 @@ def subscribe(future: FutureState, callback: Callable[[], object]) -> None:
     """
     with changing:
         if not future._done:
+            # under the lock: between the look and this, the future may be completed on another
+            # thread, which would never call it
             future._callbacks += (callback,)
             return
     callback()
@@ -193,6 +195,7 @@ def countdown(count: int, done: Callable[[], object]) -> Callable[[], None]:
 
     If `count` is 0, `done` is called now.
     """
+    # not a number with a lock: `next` on it is a single C call
     left = itertools.count(count - 1, -1)
 
     def one_less() -> None:

@@ -43,6 +43,7 @@ class Promise(Generic[R]):
     def __init__(
         self, operation: PendingOperation | str | None = None, kind: type[Future[R]] = Future
     ) -> None:
+        # `Future()` raises, for programs
         self.future = future = object.__new__(kind)
         future._done = False
         future._value = future._error = future._decode = future._decoding = None
@@ -100,11 +101,14 @@ class Promise(Generic[R]):
             future._value, future._error, future._decode = value, error, decode
             if decode is not None:
                 future._decoding = RLock()
+            # last of the state: readers look at it without the lock
             future._done = True
             operation, future._operation = future._operation, None
             if operation is not None:
                 future._name = operation.name
+            # under the lock: who subscribes from now on sees that it is done, and is called at once
             callbacks, future._callbacks = future._callbacks, ()
+        # out of the lock: a callback may subscribe to others
         for callback in callbacks:
             try:
                 callback()

@@ -64,6 +64,7 @@ def block(future: FutureState, timeout: float | None, asked: float | None = None
     end = None if timeout is None else time.monotonic() + timeout
     waiter = new_lock()
     waiter.acquire()
+    # a bare lock, not a `Condition` or an `Event`: each of those makes several objects per wait
     wake = waiter.release
     subscribe(future, wake)
     try:

@@ -75,6 +75,7 @@ class Inbound(dict[Connection, "ProcAddress | None"]):
             connection.close()
             return
         connection.peer = self[connection] = ProcAddress(host, proc)
+        # from now on without a look at the greeting: this is on the path of each message
         connection.on_frame = self._dispatch
 
     def _lost(self, connection: Connection, reason: str) -> None:

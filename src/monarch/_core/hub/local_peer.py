@@ -79,6 +79,8 @@ class LocalPeer:
                     frame, segment, threading.get_ident() != self._hub.poller.thread_id
                 )
                 return None
+        # out of the lock, which `send` of a connection may hold up for as long as its queue is
+        # full; if it breaks meanwhile, the lifecycle decides anew
         return None if connection.send(frame, segment) else self.send(frame, segment)
 
     @property
@@ -240,6 +242,7 @@ class Backlog:
                 kept.
         """
         size = counted(frame)
+        # a copy: the sender may write to its buffers once `send` has returned
         self._frames.append((frame if segment is not None else own_copy(frame), segment))
         self._bytes += size
         limit: int = config.value("send_buffer_limit")

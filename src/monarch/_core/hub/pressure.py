@@ -116,6 +116,7 @@ class Pressure:
 
     def _release_if_low(self) -> None:
         if (
+            # at half, not at the limit: each sender would be paused and released once per message
             len(self._queue) + self._aside <= self._most // 2
             and self._bytes <= self._most_bytes // 2
         ):

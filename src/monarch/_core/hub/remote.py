@@ -74,6 +74,8 @@ class RemotePeer:
         # of two threads that send at once one may not be counted: credits make up for it
         self._sent += size
         failure = self._send(with_prefix(frame, self._prefix))
+        # after the send: the receiver grants credit for what it has got, so a sender never waits
+        # with nothing on its way
         if size and self.outstanding > self.window:
             self.wait_for_room()
         return failure
@@ -93,8 +95,11 @@ class RemotePeer:
         with self._room:
             if failure.restarts and failure.incarnation <= self._ended:
                 return ()
+            # late news of an earlier end must not end the next incarnation
             self._ended = max(self._ended, failure.incarnation)
             known, self.failure = self.failure, failure
+            # the next incarnation starts with an empty window; casts count in their groups, and are
+            # offset here
             self._sent, self._credited = 0, sum(group.sent for group in self._groups)
             for group in self._groups:
                 group.complete = False
@@ -171,6 +176,7 @@ class CastGroup:
             for peer in self._peers:
                 if peer.failure is None and peer.outstanding > peer.window:
                     peer.wait_for_room()
+            # what may be sent before any window can be full: until then no peer is looked at
             self._budget = min(
                 (peer.window - peer.outstanding for peer in self._peers if peer.failure is None),
                 default=0,
@@ -195,6 +201,7 @@ class Inflow:
     def took(self, size: int, answers: int = 0) -> None:
         """Count bytes that were handed to their receivers; `answers` is 1 for those of answers."""
         self._taken += size
+        # not per message: a credit is a frame over the link, with a wake-up at each gateway
         if self._taken >= _CREDIT_EVERY:
             taken, self._taken = self._taken, 0
             self._send(with_prefix(Frame(CREDIT, 0, answers, 0, 0, taken, b"", b""), self._route))

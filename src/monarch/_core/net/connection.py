@@ -88,6 +88,8 @@ class Connection(SendQueue):
         segments: SegmentPool | None = None,
         log: TrafficLog | None = None,
     ) -> None:
+        # Half of a limit is no less than what the other side may have read without a report; else a
+        # sender could wait for a report that is not due.
         self._credit, at_least = SEGMENT_CREDIT, 2 * _ANSWER_CREDIT
         if asked is not None:
             self._credit, at_least = _ANSWER_CREDIT, 4 * SEGMENT_CREDIT
@@ -156,6 +158,8 @@ class Connection(SendQueue):
                 self._hung_up = True
                 return False
             if self.asked is not None and frame.request:
+                # under the lock of the write: when the connection breaks, exactly the requests that
+                # were written to it are answered with its end (see `hub.local_peer`)
                 self.asked.note(frame.request)
             self._frames_sent += 1
             self._bytes_sent += size
@@ -203,6 +207,7 @@ class Connection(SendQueue):
             except OSError:
                 return True  # as in `_write_small`
             if self.asked is not None and request:
+                # as in `send`
                 self.asked.note(request)
             self._writes += 1
             self._frames_sent += 1
@@ -214,6 +219,8 @@ class Connection(SendQueue):
     def abandon(self) -> None:
         """Let go of the parent's socket in a forked child, without touching what both share."""
         self.closed = True
+        # no `epoll_ctl`: the epoll instance is the parent's, and would forget the parent's
+        # connection
         fd = self._sock.detach()
         if fd >= 0:
             os.close(fd)
@@ -229,6 +236,8 @@ class Connection(SendQueue):
         if self._log is not None:
             self._log.closed(self)
         with self._events:
+            # before the close, after which the number may be that of another file; and under the
+            # lock, so that no `_watch` modifies that one
             self._poller.remove(self.fd)
             self._sock.close()
         while self._fds:
@@ -316,12 +325,15 @@ class Connection(SendQueue):
 
     def _tell_of_segments(self) -> None:
         told, self._segments_untold = self._segments_untold, 0
+        # not by `send`, which may wait for room: two sides that wait for each other's report would
+        # never read it
         self.send_encoded(encode(Frame(CREDIT, 0, 0, 0, 0, told, b"", b""))[0])
 
     def _take_descriptors(self, ancillary: list[tuple[int, int, bytes]]) -> None:
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 fds = array.array("i")
+                # the kernel may cut ancillary data in the middle of an integer
                 fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
                 self._fds.extend(fds)
 

@@ -106,6 +106,7 @@ class Dial:
 
     def _try(self, addresses: list[tuple[socket.AddressFamily, Address]]) -> None:
         self._addresses = addresses[::-1]
+        # a host with a dead IPv6 address must not use up the time of its IPv4 one
         self._patience = CONNECT_TIMEOUT / max(1, len(addresses))
         self._try_next("it has no address")
 
@@ -150,6 +151,7 @@ class Dial:
         if code:
             self._try_next(_why_not_connected(OSError(code, os.strerror(code))))
         else:
+            # the greeting adds it again, with a handler of its own
             self._poller.remove(sock.fileno())
             self._greet(sock)
 

@@ -107,6 +107,7 @@ class Door:
                 sock.close()
                 self.warn(f"refused a connection: {error}")
                 continue
+            # a flood of connects and closes would else cost a `Connection` each
             if _has_left(sock):
                 sock.close()
                 self.stranger_left()
@@ -143,6 +144,7 @@ class Door:
                 return
             with sock, suppress(OSError):
                 unix.check_peer(sock)
+                # a few bytes into an empty buffer: cannot block
                 sock.send(told)
                 # what it has sent may be unread, of which it would hear first
                 sock.shutdown(socket.SHUT_WR)

@@ -137,6 +137,7 @@ class Links:
         if threading.get_ident() == self._poller.thread_id:
             self._send(host, packed, starting)
         else:
+            # packed here, as that takes the time: the poller's thread serves all links
             self._poller.call_soon(partial(self._send, host, packed, starting))
 
     def give_up(self, host: str, reason: str) -> None:
@@ -165,6 +166,7 @@ class Links:
                 done.set()
 
         self._poller.call_soon(close)
+        # the poller's thread keeps to the time itself, unless it hangs
         done.wait(timeout + 1)
 
     # on the poller's thread
@@ -209,6 +211,8 @@ class Links:
 
     def _carry_out(self) -> None:
         """Do what the table says and what follows from that; then set the next wake-up."""
+        # what an instruction causes is appended to the table, and done by the loop that runs
+        # already: in order, and without recursion
         if self._carrying_out or self._closed:
             return
         self._carrying_out = True

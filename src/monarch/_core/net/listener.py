@@ -114,6 +114,7 @@ class Listener:
 
     def _remove_path(self) -> None:
         with suppress(OSError):  # it is gone
+            # another process may have bound the path since, after it was removed
             if self._path is not None and os.stat(self._path).st_ino == self._inode:
                 os.unlink(self._path)
 
@@ -129,6 +130,7 @@ class Listener:
 
     def _accept(self, events: int) -> None:
         for _ in range(_ACCEPTS):
+            # they wait in the kernel's backlog meanwhile
             if len(self._due) > _MOST_DUE:
                 return
             try:
@@ -151,6 +153,7 @@ class Listener:
             return
         self._warnings.warn(f"cannot accept connections on {self.channel.name}: {error.strerror}")
         self._make_room("no descriptor is left for it")
+        # else the listener, which stays readable, would keep the poller's thread busy
         self._poller.modify(self._sock.fileno(), 0)
         self._poller.call_later(_NO_DESCRIPTOR_PAUSE, self._accept_again)
 

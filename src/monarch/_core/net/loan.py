@@ -121,7 +121,9 @@ class Lendable:
             self._poller.call_later(_LINGER, self._look_after)
             return
         self._lingers = False
+        # if it can't be had, a thread has borrowed it just now, and gives it back itself
         if self._lent and self._reading.acquire(blocking=False):
+            # it lingered for nothing
             self._earliest = now + _PENALTY
             self._lent = False
             self._reading.release()

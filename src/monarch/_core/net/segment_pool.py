@@ -72,6 +72,8 @@ class _File:
         """
         try:
             fcntl.fcntl(self.fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            # given back at once: it was the answer that counted, and an opening would break a lease
+            # with a signal (SIGIO, which ends a process)
             fcntl.fcntl(self.fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
         except OSError as error:
             if error.errno == errno.EAGAIN:
@@ -161,6 +163,7 @@ class SegmentPool:
             gone = [file for file in self._files if file.used <= past]
             self._files = [file for file in self._files if file.used > past]
             self._trimming = bool(self._files)
+        # out of the lock: this closes the files, and the kernel frees their memory
         gone.clear()
         if self._trimming:
             self._call_later(_KEEP, self._trim)

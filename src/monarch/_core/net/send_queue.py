@@ -133,6 +133,8 @@ class SendQueue(Lendable):
             )
             self.queued += len(rest)
             segment = None  # its descriptor passes with the first byte that is left, and only once
+        # else the poller watches for room already: one `epoll_ctl` for a burst, not one for each
+        # frame
         if was_empty and self._queue:
             self._update_events()
 
@@ -188,7 +190,10 @@ class SendQueue(Lendable):
         kernel refuses to pass a segment's descriptor because too many are on their way
         (RLIMIT_NOFILE).
         """
+        # of a duplicate: `map_segment` closes what it is given, and other receivers need the
+        # segment
         frame = decode(bytes(head), map_segment(os.dup(segment.fd)))
+        # the receiver reports only what it has read from segments
         self._segments_unread -= sum(map(len, frame.buffers))
         return [encode(frame)[0], *frame.buffers]
 
@@ -196,6 +201,7 @@ class SendQueue(Lendable):
         if threading.get_ident() == self._poller.thread_id:
             return  # the thread that drains must not wait for itself
         with self._lock:
+            # under the lock: two senders that get here at once must wait for the same condition
             condition = self._drained = self._drained or threading.Condition()
         with condition:
             drained = condition.wait_for(lambda: self.closed or self._has_room, self._send_timeout)
@@ -210,6 +216,7 @@ class SendQueue(Lendable):
     @property
     def _has_room(self) -> bool:
         return (
+            # at half of each limit, as in `_flush_queue`
             self._segments_unread <= self._segment_limit // 2
             and self.queued <= self._send_limit // 2
         )

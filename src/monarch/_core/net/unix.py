@@ -54,6 +54,7 @@ def unbound() -> socket.socket:
 
 def listens(fd: int) -> bool:
     """Return whether `listen` was called for a socket, by whichever process has it."""
+    # of a duplicate, which the block closes: the caller keeps its own
     with socket.socket(fileno=os.dup(fd)) as sock:
         return bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
 
@@ -194,6 +195,7 @@ def _in_use(folder: str) -> bool:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.setblocking(False)
             error = probe.connect_ex(path := f"{folder}/{name}")
+        # the kernel refuses only where no process has the listening socket any more
         if error != errno.ECONNREFUSED or not stat.S_ISSOCK(os.lstat(path).st_mode):  # not a host's
             return True
     return False

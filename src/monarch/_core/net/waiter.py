@@ -33,6 +33,8 @@ class Waiter:
         if fd != self._watched:
             self._watch(fd)
         ready = False
+        # rounded up: poll counts milliseconds, and a wait that ends too early would spin until its
+        # deadline
         for found, _ in self._poll.poll(
             None if timeout is None else min(math.ceil(timeout * 1000), _LONGEST_MS)
         ):
@@ -75,6 +77,7 @@ As only one thread waits for a connection, there are about as many as connection
 threads wait: a process may have more actors than it may have files.
 """
 
+# an eventfd is shared with the parent after a fork: a wake-up for one would be taken by the other
 os.register_at_fork(after_in_child=_spare.clear)
 
 

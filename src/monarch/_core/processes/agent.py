@@ -122,6 +122,7 @@ class Agent(ControlService):
         def write() -> None:
             output.flush(lambda: self.hub.poller.call_soon(publish))
 
+        # the mark follows all that was read, as `_publish` sends in order
         output.passed_on(write if record.flush else publish, record.names)
 
     @handles(records.ShowOutput)
@@ -136,6 +137,7 @@ class Agent(ControlService):
                 )
             request.answer()
 
+        # lines printed before are shown under the former options
         self.procs.output.passed_on(change)
 
     @handles(records.OutputShown)

@@ -45,7 +45,9 @@ def start_agent(
     require_pidfd()
     local_host = local_host or address.host
     name = address._replace(host=local_host)
+    # bound only once the agent runs (see below), which has the socket by inheritance
     listener = unix.unbound()
+    # opened here, where the number is surely this process's
     parent = os.pidfd_open(os.getpid())
     own = AgentSpec(
         address, root, os.getpid(), parent, listener.fileno(), config.exported(),

@@ -66,6 +66,7 @@ class Changed(NamedTuple):
 
 def control_pair() -> tuple[socket.socket, socket.socket]:
     """Two connected sockets that keep message boundaries."""
+    # not a stream: descriptors come with exactly the piece that they were sent with
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
@@ -78,6 +79,7 @@ def send_message(sock: socket.socket, message: Any, fds: Sequence[int] = ()) -> 
     *most, last = _pieces(message)
     for piece in most:
         sock.send(piece)
+    # with the last piece: the receiver takes descriptors with the message that they belong to
     socket.send_fds(sock, [last], list(fds))
 
 

@@ -59,7 +59,9 @@ def leave(inherited: dict[str, None]) -> NoReturn:
     if _is_alone():
         _take_modules_down(inherited)
     _write_files()
+    # `os._exit` skips the buffers of C's stdio
     libc().fflush(None)
+    # the interpreter is not taken down: see the module
     os._exit(0)
 
 

@@ -123,6 +123,7 @@ class Heartbeat:
         """Begin; `within` is the first answer's time-out, for a process that has yet to start."""
         timeout = self._timeout if within is None else within
         self._silence = Watchdog(self._hub.poller, timeout, lambda: self._lost(timeout))
+        # urgent: it must not wait for room, as other messages do
         ask_one(self._hub, self._address, Ping(), self._answered, flags=URGENT)
 
     def _answered(self, answer: Reply) -> None:

@@ -121,6 +121,8 @@ class ProcOutput:
             finally:  # the answer is waited for, also if one pipe could not be read
                 then()
 
+        # two rounds: the first call may come in the middle of one that has passed these pipes
+        # already
         self._poller.call_soon(lambda: self._poller.call_soon(finish))
 
     def flush(self, then: Callable[[], None]) -> None:
@@ -135,6 +137,7 @@ class ProcOutput:
         printing = self._printing.get(name)
         if printing is not None:
             printing.unshown = max(0, printing.unshown - size)
+            # at half, so that it is not paused and released at each message
             if printing.unshown <= _MOST_UNSHOWN // 2:
                 self._say_left_out(printing)
                 self._release(printing, "client")
@@ -254,6 +257,7 @@ class ProcOutput:
         if shown is None:
             return
         if sink is not None and printing.unshown > _MOST_UNSHOWN:
+            # with files the proc is not held up: its lines are there, only the terminal lacks them
             printing.left_out += shown.line_count
         else:
             self._unsent.setdefault(mesh.root, []).append((printing, shown))
@@ -267,6 +271,7 @@ class ProcOutput:
                 for printing, output in said:
                     printing.unshown += output.size
                     if printing.unshown > _MOST_UNSHOWN and client not in self.sinks:
+                        # the pipe fills, and then the proc waits in its `write`: this bounds memory
                         self._hold(printing, "client")
 
     def _show_rest(self, printing: _Printing, stream: str, splitter: LineSplitter) -> None:

@@ -118,6 +118,7 @@ class Gateway:
         if route.to.host in self.names:  # by another name of this very host
             self._arrived(route, frame)
             return
+        # urgent ones get no number: they may overtake those that wait for their turn
         if frame.kind in (CALL, PORT) and not frame.flags & URGENT:
             frame = with_order(frame, self.numbering.next(route.source, route.to.host))
         self.pass_on(route, frame)
@@ -196,6 +197,7 @@ class Gateway:
                 if host in self._held:
                     self._ask_to_dial(host)
             return
+        # the last way counts: the host has just used it
         self._behind[host] = neighbour
         for frame in self._held.pop(host, ()):
             self.outside.to_host(neighbour, frame)

@@ -245,15 +245,19 @@ class Decoder:
             FrameError: The stream is not ours, or a frame is larger than the limit.
         """
         if self._rest:
+            # the rest is shorter than one read, as larger frames have memory of their own: this
+            # copy is bounded
             chunk = memoryview(self._rest + chunk)
             self._rest = b""
         start, end = 0, len(chunk)
         frames: list[bytes] = []
         while end - start >= 8:
             size = _LENGTH.unpack_from(chunk, start)[0] + 8
+            # before memory is taken for it: the length is the peer's word
             if not HEADER_SIZE <= size <= self._limit + 8:
                 raise _bad_length(size - 8, self._limit)
             if start + size > end:
+                # received in place from here on: the kernel's copy is the only one of the rest
                 if size > READ_SIZE:
                     self._large = _memory(size)
                     self._filled = end - start

@@ -277,11 +277,14 @@ class Link:
             LinkError: The peer counts other frames than have been sent.
         """
         self._check(join.received)
+        # frames below were dropped from the outbox when they were acknowledged: they can't be sent
+        # again
         if join.received < self._acked:
             raise LinkError(
                 f"it has received {join.received} frames, and acknowledged {self._acked}",
                 final=True,
             )
+        # the peer's dial has won: from now on it is the side that dials again
         if stream != self.stream:
             self._let_go(politely=False)
             self.stream, self.dials = stream, False
@@ -308,6 +311,7 @@ class Link:
         if record.kind != DATA or record.sequence <= self.received:
             return None
         if record.sequence > self.received + 1:
+            # not final: a new stream begins again at the frame that is missing
             raise LinkError(f"it sent frame {record.sequence} after {self.received}")
         frame = record.frame()
         self.received += 1
@@ -389,6 +393,7 @@ class Link:
             self._write([control(JOINED, self.received, self._own_join())])
         for number, packed in enumerate(self._outbox, self._acked + 1):
             self._write(data_chunks(packed, number, self.received))
+        # the clock of silence starts anew: what was heard before was on another stream
         self._heard = self._up_since = self._now
         self._told(self._now)
         if not self.was_up:
@@ -406,7 +411,10 @@ class Link:
         """The time of the next dial; at once if the link was up for a while."""
         limits = self._owner.limits
         if self.was_up and self._up_since < _NEVER:  # it was up until now
+            # from the last sign of life, not from the break: the silence that led to it counts
             self._deadline = self._heard + limits.reconnect
+            # a stream that breaks right after it came up counts as a failed try, or both sides
+            # would spin
             if self._now - self._up_since >= limits.interval:
                 self._tries = 0
             self._up_since = _NEVER

@@ -202,6 +202,7 @@ class LinkTable:
         """A stream that an authenticated peer has opened; its number."""
         self._now = now
         number = self._new_stream(None)
+        # a peer that connects and never joins a link would hold the stream for ever
         self._close_at(number, now + self.limits.silence)
         self.write(number, [greeting(self.hello(""))])
         return number
@@ -306,6 +307,8 @@ class LinkTable:
         if known is None:
             return
         known.link, known.over = None, True
+        # kept until the peer has closed it: to close it with bytes unread would reset it, and the
+        # last words on their way would be lost
         if politely:
             self._close_at(stream, self._now + self.limits.silence)
         else:
@@ -322,6 +325,8 @@ class LinkTable:
         if link.state in (LOST, CLOSED):
             return
         when = link.due()
+        # an earlier entry of the link is left in the heap, and void when it comes up (see `tick`):
+        # to take it out would be a search
         if when < link.armed:
             link.armed = when
             heapq.heappush(self._due, (when, next(self._order), link))
@@ -448,6 +453,8 @@ class LinkTable:
             self.write(number, [control(YIELD)])
             self.cut(number, True)
         else:
+            # its frames belong to a link that the peer has forgotten: to go on would lose or repeat
+            # some
             if link is not None and not known and link.was_up:
                 link.failed("it has given up the link, and begun another", now)
             link = self._link_for(peer, now)
