@@ -206,7 +206,7 @@ class Dialer(Actor):
 
     @concurrent_endpoint
     async def stay(self) -> None:
-        """Answers never: who asks is told when this actor, or its host, is gone."""
+        """Answers never: the caller is told when this actor, or its host, is gone."""
         import asyncio
 
         await asyncio.Event().wait()

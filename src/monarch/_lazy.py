@@ -47,8 +47,8 @@ def shown_by(name: str) -> Callable[[object], str | None]:
 def whole(name: str) -> Any:
     """The module of that name if it was imported, all of it; else None.
 
-    Another thread may be in the midst of its import, and it lacks names until that is over: who
-    must not wait for that, as the I/O thread, asks here.
+    Another thread may be in the midst of its import, and it lacks names until that is over: a
+    thread that must not wait for that, as the I/O thread, asks here.
     """
     module = sys.modules.get(name)
     return None if getattr(getattr(module, "__spec__", None), "_initializing", False) else module

@@ -295,7 +295,7 @@ class Gathering(Promise[R]):
         super().__init__(what)
 
     def ask(self, hub: Hub, record: tuple[Any, ...], seconds: float) -> Future[R]:
-        """Send it; who has not answered after some seconds is late."""
+        """Send it; processes that have not answered after some seconds are late."""
         send_record(hub, self._agents, record, self)
         timer = hub.poller.call_later(seconds, lambda: self._time_is_up(seconds))
         subscribe(self.future, timer.cancel)

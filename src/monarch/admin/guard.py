@@ -80,7 +80,7 @@ class Guard:
             raise ApiError("forbidden", "a page of another site may do nothing here")
 
     def role_of(self, headers: Mapping[str, str], now: float) -> str:
-        """The role of who asks.
+        """The role of the requester.
 
         Raises:
             ApiError: He has not said who he is.

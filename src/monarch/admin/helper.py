@@ -134,7 +134,8 @@ def needed(busy: bool, program: WatchedProgram, until: float) -> bool:
 
     Args:
         busy: There is a connection.
-        program: Who has sent snapshots of it finds them when he comes again, however late.
+        program: A client that has sent snapshots of it finds them when it comes again, however
+            late.
         until: When it ends without another request, as `time.monotonic` counts.
     """
     return busy or bool(program.snapshots) or time.monotonic() <= until

@@ -156,7 +156,7 @@ def _now_events(call: ApiCall) -> Events:
 def _metrics(call: ApiCall) -> Page:
     """Metrics of all processes in the text format of Prometheus.
 
-    Who did not answer is `monarch_silent`.
+    Processes that did not answer are in `monarch_silent`.
     """
     return Page(exposition(call.program.metrics.get()), CONTENT_TYPE)
 

@@ -142,7 +142,7 @@ class WatchedProgram:
         lines: LineFilter | None = None,
         columns: Mapping[str, Sequence[str]] | None = None,
     ) -> Collected:
-        """Rows of tables, of all processes; who has not answered in time is named.
+        """Rows of tables, of all processes; processes that have not answered in time are named.
 
         Args:
             tables: Their names.
@@ -179,7 +179,7 @@ class WatchedProgram:
 
         Args:
             sql: One statement that reads.
-            role: Of who asks: tables of stacks are there for `ACT`.
+            role: Of the requester: tables of stacks are there for `ACT`.
             seconds: For all of it.
 
         Raises:

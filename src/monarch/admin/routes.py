@@ -109,7 +109,7 @@ class ApiCall(NamedTuple):
         query: What stands behind the question mark, the last one of a name.
         body: The JSON that was sent; empty for a GET.
         base: The URL of this server, as the one who asks has it.
-        role: Of who asks.
+        role: Of the requester.
         accept: Types of the answer that are taken, as the header has them.
         place: Where a stream goes on that was cut off; see `feeds.Event`.
         abandoned: Set when the answer is not waited for any more.
@@ -210,7 +210,7 @@ class Route(NamedTuple):
 
     Attributes:
         method: GET, or POST for what does something or takes a body. A GET answers a HEAD as well.
-        path: With names in braces; each stands for one segment, percent-encoded by who asks.
+        path: With names in braces; each stands for one segment, percent-encoded by the requester.
         role: That is needed.
         handler: What answers.
         about: What it is for, in one sentence.

@@ -154,7 +154,7 @@ class DataFeed(Generic[T]):
         return Batches(order, calls, self._prefetch, position)
 
     def stop(self) -> None:
-        """End the loaders; who waits for a batch gets an error.
+        """End the loaders; ranks that wait for a batch get an error.
 
         Raises:
             NotImplementedError: The handle was received in a message; only who made the feed stops

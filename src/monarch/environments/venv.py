@@ -5,7 +5,8 @@ By conda, it is made from an ``environment.yml``; or of files that a client has 
 
     BASE/environments/DIGEST/           the environment; what it is made from, and the Python, is in its name
     BASE/environments/DIGEST/complete   written when all of it is there, and locked by each process that runs in it
-    BASE/environments/DIGEST.lock       held by who makes or removes it, and by the installer, which may outlive who has started it
+    BASE/environments/DIGEST.lock       held by the process that makes or removes it, and by the
+    installer, which may outlive that
 
 So what a process left that has died is seen: it has no ``complete``, and the next one removes it,
 or makes it anew. One that was not asked for in a while, and no process runs in, is removed when

@@ -6,8 +6,8 @@ replaces it as a whole: a reader sees the old job or the new one, also after a c
 reads the file in order to act on it holds its lock, a file beside it that stays.
 
 The path may be a symlink, which is followed and kept: contexts of the command line select the
-active job that way. Who holds the lock is another program that starts or ends a job here; waiting
-for it ends when that is done, when it died, or after `_LOCK_PATIENCE`.
+active job that way. The holder of the lock is another program that starts or ends a job here;
+waiting for it ends when that is done, when it died, or after `_LOCK_PATIENCE`.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ A launcher (a fork, srun, ssh, a pod) starts `worker_command(spec)` once for eac
                while a client is attached
 
 So the job needs to know no address before, and nothing stays when a client, a launcher or a login
-node dies. Who may attach is told by a secret that the job has made (`make_secret_file`): a worker
-on TCP takes it from ``MONARCH_SECRET_FILE``. Before the first pickle, both sides of a link compare
-their releases, and say which side to upgrade.
+node dies. The right to attach is proved by a secret that the job has made (`make_secret_file`): a
+worker on TCP takes it from ``MONARCH_SECRET_FILE``. Before the first pickle, both sides of a link
+compare their releases, and say which side to upgrade.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ def let_go(leashes: Sequence[socket.socket]) -> None:
     for leash in leashes:
         try:
             leash.send(KEEP)
-        except (BrokenPipeError, ConnectionResetError):  # it has ended, as who connects will see
+        except (BrokenPipeError, ConnectionResetError):  # it has ended, as a client will see
             pass
         leash.close()
 

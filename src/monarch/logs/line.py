@@ -45,7 +45,7 @@ class LogLine(NamedTuple):
 
     def to_json(self) -> str:
         """Return the line as one line of JSON; empty attributes are left out."""
-        import json  # here and below: who shows lines on a terminal needs none
+        import json  # here and below: showing lines on a terminal needs none
 
         return json.dumps(
             {

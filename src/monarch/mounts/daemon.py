@@ -102,7 +102,7 @@ class Daemon(Actor):
 
     @endpoint
     def unmount(self) -> None:
-        """End it. Who has files open gets errors."""
+        """End it. Programs with open files get errors."""
         if self._serving.is_set():
             unmount(self._point)
 

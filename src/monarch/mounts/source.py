@@ -20,7 +20,7 @@ from .watch import FolderWatch
 
 T = TypeVar("T")
 
-_PATIENCE = 20.0  # seconds for a block by RDMA: less than who waits for it has
+_PATIENCE = 20.0  # seconds for a block by RDMA: less than its reader waits
 
 
 class FolderSource(Actor):

@@ -5,9 +5,9 @@ which others write: it asks again after a second, or as soon as it is told of a 
 is *kept* believes what it has seen until `forget`, and answers from that which names do not exist,
 the most frequent question of an import.
 
-What ends a wait: the answer, the end of who is asked, or `PATIENCE`. Who waits takes up a thread
-that views of other folders need, so `MOST_PATIENT` operations at most go on waiting once the other
-side has been silent for `SILENCE`. Every failure of the other side is an OSError.
+What ends a wait: the answer, the end of the other side, or `PATIENCE`. A waiting operation takes up
+a thread that views of other folders need, so `MOST_PATIENT` operations at most go on waiting once
+the other side has been silent for `SILENCE`. Every failure of the other side is an OSError.
 """
 
 from __future__ import annotations

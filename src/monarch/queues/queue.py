@@ -125,7 +125,7 @@ class Queue(Generic[T]):
 
     Args:
         procs: A mesh of one process, which keeps the items.
-        maxsize: Items that it holds, at least 1. Who puts one more waits for room.
+        maxsize: Items that it holds, at least 1. A producer that puts one more waits for room.
         name: Of its actor, as failures and logs show it.
         lease: Seconds in which an item must reach its consumer. A process that stands still for
             longer on its way may take an item that another one has been given, too.

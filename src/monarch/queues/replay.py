@@ -319,9 +319,9 @@ class ReplayBuffer(Generic[T]):
     Args:
         procs: A mesh of one process, which keeps the items.
         capacity: Items that it holds, at least 1.
-        consume: Whether an item is drawn once. If so, who adds one more than `capacity` waits until
-            some are drawn, which holds producers to the speed of the consumers. Otherwise items are
-            drawn again and again, and the oldest gives way.
+        consume: Whether an item is drawn once. If so, a producer that adds one more than `capacity`
+            waits until some are drawn, which holds producers to the speed of the consumers.
+            Otherwise items are drawn again and again, and the oldest gives way.
         max_age: Versions that an item may be behind the newest one; older ones are dropped. None
             keeps them all.
         memory: Bytes of items to keep in memory. The rest is on disk, in files that are gone when

@@ -1,8 +1,8 @@
 """`Replica`: a copy of a shared state that is updated repeatedly, and that replicas read.
 
 The process of the first source keeps a `Directory` of replicas, and tells each one from whom to
-read. What ends the waits: the deadline of the pull; the end of that process, which is told to who
-asks; the end of a replica, upon which its readers ask again, and its place is free.
+read. What ends the waits: the deadline of the pull; the end of that process, which is told to the
+requester; the end of a replica, upon which its readers ask again, and its place is free.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Replica:
     Only `pull` may change the tensors, or others would read something else.
 
     Args:
-        sources: Who shares the state, as for `pull`; in the same order in all replicas.
+        sources: The shared states, as for `pull`; in the same order in all replicas.
         into: Mappings and sequences of tensors or arrays, by the names of the sources; a part of
             those will do.
         shards: As for `share_state`, of the tensors of `into`.

@@ -94,7 +94,7 @@ class _Place:
 
 
 class Keeper(Actor):
-    """One for each service, in the process of who has made that."""
+    """One for each service, in the process that has made the service."""
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec

@@ -3,8 +3,8 @@
 They come by a signal that makes `faulthandler` write them, or by py-spy.
 
 What ends a wait: the handler of the signal has returned, which the kernel says, or `_LIMIT`; py-spy
-has ended, or was killed after `_PY_SPY_LIMIT` seconds. Who asks while others are being looked at
-waits for them, `_LIMIT` each.
+has ended, or was killed after `_PY_SPY_LIMIT` seconds. A request that comes while others are being
+looked at waits for them, `_LIMIT` each.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ spans add to the path of messages: their trace context. What a collector does no
 dropped, oldest first, and said once. A signal that fails, or takes long, holds up no other.
 
 What ends the waits of such a thread: the interval, or a queue that is half full;
-`OTEL_EXPORTER_OTLP_TIMEOUT` of each request; `_CALLBACKS` seconds for callbacks of metrics. Who
-waits for all of them, at the end of the process: `_LAST` seconds.
+`OTEL_EXPORTER_OTLP_TIMEOUT` of each request; `_CALLBACKS` seconds for callbacks of metrics. Waits
+for all of them, at the end of the process: `_LAST` seconds.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def start(hub: Hub, name: Callable[[], str], rank: int) -> None:
     Args:
         hub: Of the process.
         name: Gives the name of its mesh.
-        rank: In that; who warns of what fails is the first rank.
+        rank: Its rank there; only the first rank warns of failures.
     """
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true":
         exporter = _Exporter(hub, name, rank)

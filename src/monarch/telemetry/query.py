@@ -89,8 +89,8 @@ class FoundRows(NamedTuple):
     """The rows that a source has found.
 
     Attributes:
-        tables: By name; anything that exports an Arrow stream. Who reads them takes them out.
-        silent: Who did not answer, and why.
+        tables: By name; anything that exports an Arrow stream. Reading them takes them out.
+        silent: Processes that did not answer, and why.
         left_out: By table how many rows are missing, as there were too many.
     """
 

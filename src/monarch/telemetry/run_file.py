@@ -40,7 +40,7 @@ class Written(NamedTuple):
     Attributes:
         path: Which.
         bytes: Its size.
-        silent: Who did not answer, and why.
+        silent: Processes that did not answer, and why.
         left_out: By table how many rows are not in it, as there were too many.
     """
 

@@ -151,7 +151,7 @@ class _Drawing:
 
     def _draw_messages(self) -> None:
         """Draw messages with their sends, and arrows between those that are shown."""
-        # by who has sent, and the number of the call
+        # by the sender, and the number of the call
         arrows: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         names = {row["id"]: f"{row['name']}[{row['rank']}]" for row in self._tables["actors"]}
         for row in self._tables["sent_messages"]:

@@ -215,10 +215,10 @@ class RankGroup:
 class Exchange:
     """An exchange of inputs between all members of a group, and its outcome.
 
-    Who brings a failure leaves word of it, and only then takes part. So who has the data of all
-    knows that all word of failures has been left; on one host a look into the store is all that it
-    costs. Between hosts one number is sent beside the data, as many would ask the one store; and on
-    a GPU, where the data is on its way for longer than anybody waits.
+    A member that brings a failure leaves word of it, and only then takes part. So a member that has
+    the data of all knows that all word of failures has been left; on one host a look into the store
+    is all that it costs. Between hosts one number is sent beside the data, as many would ask the
+    one store; and on a GPU, where the data is on its way for longer than anybody waits.
 
     Args:
         asks: Send that number.

@@ -26,7 +26,7 @@ from .._polled_store import PolledStore
 from .groups import Meeting
 
 _GLANCE = 0.01  # seconds between looks at whether a member has ended, while torch connects
-_making = threading.Lock()  # held by who makes groups of torch in this process
+_making = threading.Lock()  # held while groups of torch are made in this process
 
 
 class MemberEndedError(RuntimeError):

@@ -1,4 +1,4 @@
-"""The simulated client: it calls processes of all hosts, and notes who answers and who is gone."""
+"""The simulated client: it calls processes of all hosts, and notes answers and losses."""
 
 from __future__ import annotations
 

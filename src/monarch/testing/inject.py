@@ -73,7 +73,7 @@ class Fail(Fault):
     """The actor ends with a failure; its process stays."""
 
     def strike(self) -> float | None:
-        raise SystemExit(INJECTED)  # ends an actor; who calls it has a SupervisionError
+        raise SystemExit(INJECTED)  # ends an actor; its callers get a SupervisionError
 
 
 class Crash(Fault):

@@ -26,7 +26,7 @@ from .steps import stragglers
 # seconds for a host: at the first look each of a thousand processes imports what answers, on a
 # machine that is busy
 _LIMIT = 8.0
-_PACE_LIMIT = 2.0  # seconds for the steps of ranks: who takes longer has other troubles
+_PACE_LIMIT = 2.0  # seconds for the steps of ranks: slower ranks have other troubles
 _PATIENCE = 0.25  # seconds without an answer of any process of a host
 
 

@@ -91,7 +91,7 @@ class Verdict:
         seconds: For how long it is stuck or slow, as far as others have waited; None if that is not
             known.
         classes: What all ranks do, equal ones together: the largest class of each mesh first.
-        waits: Who waits for whom: positions in `classes`, of who waits and of who is waited for.
+        waits: Waits: positions in `classes`, of the waiting one and of the awaited one.
         circles: Actors that wait for each other, each as a chain of names.
         failures: Processes that have ended other than by being stopped.
         full: Mailboxes that take no more.

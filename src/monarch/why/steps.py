@@ -12,7 +12,7 @@ A rank is called one if all of this holds, for the last steps of each rank:
 
 Of a step the time counts in which the rank handled something: it is not the rank's own where the
 program calls all ranks for each step. Ranks that wait for each other within a step, in collectives,
-take equally long. Who is late is seen by where they stand then, which is not this.
+take equally long. Late ranks are seen by where they stand then, which is not found here.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class BaseCell:
     Args:
         hub: The hub of this process.
         uid: The actor's id.
-        record: Who it is.
+        record: Its identity, for messages and programs.
 
     Attributes:
         since: When it was made, in seconds since 1970.

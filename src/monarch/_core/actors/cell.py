@@ -151,7 +151,7 @@ class ActorCell(AnsweringCell):
     def stop_itself(self, reason: str) -> None:
         failure = self.own_failure(STOPPED, reason)._replace(restarts=False)
         if self._on_failed is None:
-            # first: who is refused from now on must not know more than the owner
+            # first: a caller that is refused from now on must not know more than the owner
             self._tell_owner(failure)
         self.end(failure)
 

@@ -177,7 +177,7 @@ class ProcService(ControlService):
             for address, failure in record.ended:
                 self.hub.forget_peers([address], failure)
 
-        # the agent's word may be sooner here than the last ones of who has ended
+        # the agent's word may be here before the last messages of the ended process
         self.hub.poller.call_when_read(forget)
 
     @handles(records.LookAfter)

@@ -60,7 +60,7 @@ class ActorPulse:
         cells: Gives its actors.
 
     Attributes:
-        beating: Whether it goes on; who gets active, and sees False, calls `start`.
+        beating: Whether it goes on; a thread that gets active, and sees False, calls `start`.
         hooks: Called at each tick, on the I/O thread.
         ticks: How many there were.
     """
@@ -83,7 +83,7 @@ class ActorPulse:
     def serves(self, cell: ActorCell) -> None:
         """An actor begins to take messages; on its thread.
 
-        Who it is must be known also if it does not live until the next report.
+        Its identity must be known even if it does not live until the next report.
         """
         if life.box is not None:
             life.box.happened(_actor(cell, life.IDLE, 0, 0))
@@ -104,7 +104,7 @@ class ActorPulse:
     def _tick(self) -> None:
         self._timer = None
         self.ticks += 1
-        # first: who gets active from here on starts it again
+        # first: a thread that gets active from here on starts it again
         went_on, self.beating = self.beating, False
         cells = self._cells()
         self._look(cells)

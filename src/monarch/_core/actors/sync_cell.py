@@ -76,7 +76,7 @@ class SyncCell(ActorCell):
         self._put(None)
 
     def _put(self, item: tuple[Origin, Frame] | None) -> None:
-        # before the token: who has got a token expects to find something
+        # before the token: the thread that gets a token expects to find an item
         self._inbox.append(item)
         self._arrivals.put(None)
         if self._waiter is not None:

@@ -106,7 +106,8 @@ class Promise(Generic[R]):
             operation, future._operation = future._operation, None
             if operation is not None:
                 future._name = operation.name
-            # under the lock: who subscribes from now on sees that it is done, and is called at once
+            # under the lock: a callback subscribed from now on sees that it is done, and is called
+            # at once
             callbacks, future._callbacks = future._callbacks, ()
         # out of the lock: a callback may subscribe to others
         for callback in callbacks:

@@ -188,7 +188,7 @@ class Ending:
             force()
 
     def tell(self, text: str) -> None:
-        """Write a report, and keep it: who captures stderr now may drop it."""
+        """Write a report, and keep it: a tool that captures stderr now may drop it."""
         self._told.append((sys.stderr, text))
         _write(text)
 
@@ -332,7 +332,9 @@ def _report(same: Sequence[MeshFailure]) -> str:
 
 
 def _of_hosts(failures: Sequence[MeshFailure], text: str) -> str:
-    """Return the report with the reasons for which hosts have ended, by who has started them."""
+    """Return the report with the reasons for which hosts have ended, by the process that started
+    them.
+    """
     asked = why_hosts_end if any(each.event.cause == HOST for each in failures) else ()
     for ask in asked:
         with suppress(Exception):  # the failure is told all the same

@@ -68,7 +68,7 @@ class PendingOutput:
             futures.pending_output = self
 
     def ends(self, agents: Sequence[ProcAddress]) -> None:
-        """Procs of these hosts are about to end: who reads that has seen all that they printed."""
+        """Procs of these hosts are about to end: a reader of that has seen all that they printed."""
         with self._lock:
             self._printed.update(agents)
             self._flushes = True

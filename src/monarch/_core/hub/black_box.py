@@ -111,7 +111,7 @@ class BoxContent(NamedTuple):
     Attributes:
         current: Messages that were being handled.
         life: The latest last.
-        actors: Who began to live, then those of the last report.
+        actors: Actors that began to live, then those of the last report.
         calls: In the last report.
     """
 
@@ -166,11 +166,11 @@ class BlackBox:
         self._free.append(slot)
 
     def happened(self, event: Line) -> None:
-        """Keep an event of life, or who begins to live.
+        """Keep an event of life, or an actor that begins to live.
 
         On any thread, and in finalizers and handlers of signals: it never waits.
 
-        Who writes at that moment, which may be the same thread, writes this one, too.
+        The thread that is writing at that moment, which may be this one, writes this event, too.
         """
         self._unwritten.append(_text(event))
         while self._unwritten and self._writing.acquire(blocking=False):

@@ -83,7 +83,7 @@ class Pulse(Protocol):
     """Looks at the actors of this process once a second, while they are active.
 
     Attributes:
-        beating: Whether it does; who gets active, and sees False, calls `start`.
+        beating: Whether it does; a thread that gets active, and sees False, calls `start`.
         hooks: Called each time, on the I/O thread.
     """
 
@@ -208,7 +208,7 @@ class Hub(Protocol):
     def connect(
         self, address: ProcAddress, on_close: Callable[[Connection, str], None]
     ) -> Connection:
-        """Connect to a process of this host, and say who this one is.
+        """Connect to a process of this host, and send the greeting of this one.
 
         Raises:
             OSError: Nothing listens there, or not at this moment.

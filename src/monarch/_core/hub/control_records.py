@@ -10,8 +10,8 @@ plane which a record is for.
 `control_service`. The receiver of a record of no meaning, or with other fields, answers with an
 error.
 
-Each docstring says: who sends it ──▶ who takes it, what the answer is, and what it means if the
-receiver has ended. "None" is an answer without content; without "Answer" there is none.
+Each docstring gives: sender ──▶ receiver, the answer, and what it means if the receiver has ended.
+"None" is an answer without content; without "Answer" there is none.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class ProcsEnded(NamedTuple):
 class LookAfter(NamedTuple):
     """A request to check the thread of an actor that a caller has waited long for.
 
-    Who waits ──▶ its process.
+    The waiting actor ──▶ its process.
 
     No answer: a thread that is gone fails the actor, which those who wait are told.
     """
@@ -139,7 +139,7 @@ class LookAfter(NamedTuple):
 class AskWhatKeeps(NamedTuple):
     """Edge chasing: what keeps an actor from answering a call?
 
-    Process of who waits ──▶ that of the actor, and so on.
+    Process of the waiting actor ──▶ that of the awaited one, and so on.
 
     No answer: it comes back to the process that began if there is a deadlock. A process that has
     ended ends the wait.

@@ -1,4 +1,5 @@
-"""The message hub of one process: who is here, who waits for what, and the way to everybody else.
+"""The message hub of one process: who is here, who waits for what, and the ways to all other
+processes.
 
 One per process. Its poller has one thread: the main one of a proc or agent, a daemon of the client.
 
@@ -317,7 +318,7 @@ class MessageHub(Peers):
     def connect(
         self, address: ProcAddress, on_close: Callable[[Connection, str], None]
     ) -> Connection:
-        """Connect to a process of this host, and say who this one is.
+        """Connect to a process of this host, and send the greeting of this one.
 
         Raises:
             OSError: Nothing listens there, or not at this moment.
@@ -343,7 +344,7 @@ class MessageHub(Peers):
     ) -> None:
         """Ask the agent of a process's host what became of it: None means that it listens.
 
-        An end is told after the last words of who has ended, which may wait to be read.
+        An end is told after the last messages of the ended process, which may wait to be read.
 
         Args:
             connected: When the connection to it that broke was made (`time.monotonic`); 0 if there

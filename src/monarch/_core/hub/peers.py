@@ -108,9 +108,9 @@ class Peers:
         return address.host in self.unattached  # the end of its agent is known
 
     def tell(self, address: ProcAddress, failure: Failure, ended: Collection[int] = ()) -> None:
-        """Tell every hook, for which it may be no news; then these requests, as who is refused must
-        not know more than the owner; then those who wait for room there. What one raises keeps it
-        from no other.
+        """Tell every hook, for which it may be no news; then these requests, as a refused caller
+        must not know more than the owner; then those who wait for room there. What one raises keeps
+        it from no other.
         """
         if not failure.is_stop:
             self.last_death = address, failure, time.monotonic()

@@ -4,7 +4,8 @@ What keeps a fast sender from filling the memory of everybody on the way is cred
 how many bytes of calls and port values it has taken in, each sender waits once more than a window
 of them is on its way. What ends that wait: the receiver takes some in, it ends, or
 `message_delivery_timeout` passes. Answers are counted by themselves (`Outflow`): they are sent all
-the same, and who has sent them waits. Those to a cast are joined on their way, and are not counted.
+the same, and the sender waits afterwards. Those to a cast are joined on their way, and are not
+counted.
 """
 
 from __future__ import annotations

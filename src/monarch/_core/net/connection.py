@@ -39,7 +39,7 @@ from .traffic import Traffic, TrafficLog
 _FD_SPACE = socket.CMSG_SPACE(16 * 4)
 # bytes in shared memory after which their sender is told that they were read
 SEGMENT_CREDIT = 4 * 1024 * 1024
-# of answers: each telling wakes the one who answered, who had nothing to read
+# of answers: each report wakes the answering process, which has nothing else to read
 _ANSWER_CREDIT = 32 * 1024 * 1024
 
 logger = counted_logger("monarch.net")
@@ -52,7 +52,7 @@ class Connection(SendQueue):
     """One connected socket.
 
     Args:
-        poller: Who waits for it: the poller, or a group.
+        poller: Waits for its readiness: the poller, or a group.
         sock: Connected, non-blocking; owned by this object from now on.
         on_frame: Called for each frame, on the poller's thread; an attribute, which may be set
             anew.
@@ -136,7 +136,7 @@ class Connection(SendQueue):
         buffers = frame.buffers
         if buffers:
             if self.asked is not None and self._segments_unread > self._segment_limit:
-                self._wait_until_drained()  # before it is sent: who asks can do so later
+                self._wait_until_drained()  # before it is sent: a request can wait
             if segment is None:
                 segment = self._make_segment(buffers)
             if segment is not None:
@@ -305,7 +305,7 @@ class Connection(SendQueue):
                 return None
             try:
                 self.on_frame(self, frame)
-            except FrameError as error:  # of a route: who passes it on may not be who made it
+            except FrameError as error:  # of a route: its maker may be another process
                 logger.warning("a peer sent something unreadable: %s", error)
             except Exception:  # a bug in handling one message must not lose those behind it
                 logger.exception("internal error in handling a message; please report it")

@@ -67,7 +67,7 @@ class ByteStream:
     """One byte stream to an authenticated peer; made by `dial.connect` and `listener.listen`.
 
     Attributes:
-        peer: Who is at the other end, for messages.
+        peer: Name of the other end, for messages.
         queued: Bytes that the kernel has not taken yet.
         on_drained: Called on the poller's thread when all that was queued has been written.
         space: Asked on the poller's thread where to read to, so that a large frame need not be

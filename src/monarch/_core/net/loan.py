@@ -72,7 +72,7 @@ class Lendable:
             return False
         if not self._reading.acquire(blocking=False):
             self._wanted = True
-            # again: who had it may not have seen that
+            # again: the holder may not have seen that
             if not self._reading.acquire(blocking=False):
                 return False
         if not self._lent:

@@ -7,9 +7,9 @@ slow receiver slows its senders. What ends that wait: the queue drains, the conn
 `send_timeout` passes.
 
 What travels in shared memory takes no room in the socket, so the kernel would take thousands of
-segments. Each side therefore counts what of them the other has not read, which that tells once per
-`SEGMENT_CREDIT` bytes, of answers less often (see `connection`); who has made that too much waits,
-as for the queue. What it waits for has been sent by then.
+segments. Each side therefore counts the bytes that the other has not read, which that reports once
+per `SEGMENT_CREDIT` bytes, of answers less often (see `connection`); a sender that makes it too
+many waits, as for the queue. What it waits for has been sent by then.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ process that has died. In the abstract namespace they could do both, and no secr
 as anybody may list them in ``/proc/net/unix``. Not in ``$XDG_RUNTIME_DIR``, which is emptied when
 the user logs out, nor by preference in ``/dev/shm``, which may be, too: programs run on.
 
-The agent, and who started it, remove the folder when they end. An agent that was killed has the
-spawner for that, and a client that was killed the agent, which is there before the folder is. What
-is left when all were killed at once, the next agent of this user finds and removes.
+The agent, and the process that started it, remove the folder when they end. An agent that was
+killed has the spawner for that, and a client that was killed the agent, which is there before the
+folder is. What is left when all were killed at once, the next agent of this user finds and removes.
 """
 
 from __future__ import annotations

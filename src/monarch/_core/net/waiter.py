@@ -84,7 +84,7 @@ os.register_at_fork(after_in_child=_spare.clear)
 def take_waiter() -> Waiter:
     """A waiter for the current thread, until it is put back.
 
-    A wake-up that was meant for who had it before may end a wait: look again.
+    A wake-up meant for the thread that had it before may end a wait: look again.
 
     Raises:
         OSError: There is none, and no descriptor is left for another.

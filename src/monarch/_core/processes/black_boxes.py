@@ -19,7 +19,7 @@ class DeadProc(NamedTuple):
     """The black box of a dead proc.
 
     Attributes:
-        proc: Who it was, with its end.
+        proc: Its description, with its end.
         at: When it was emptied out; `time.time`.
         box: For `black_box.content_of`.
     """

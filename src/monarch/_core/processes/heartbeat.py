@@ -105,7 +105,7 @@ class Heartbeat:
 
     Args:
         hub: Hub of this process.
-        address: Who is asked; it answers `Ping`.
+        address: The process that is asked; it answers `Ping`.
         timeout: Seconds of silence that make it lost.
         lost: Called with the seconds of silence, on the poller's thread. Not called when the
             connection breaks, which tells by itself.

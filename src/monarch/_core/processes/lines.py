@@ -1,4 +1,4 @@
-"""Bytes that a proc prints in, whole lines out, with who said each. No I/O, no clock.
+"""Bytes that a proc prints in, whole lines out, each with its author. No I/O, no clock.
 
 What the proc itself prints comes with a head in front of each line, see `hub/prints`; what its
 child processes and C libraries write comes without. A chunk of lines with the same head, or none,

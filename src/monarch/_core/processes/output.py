@@ -85,7 +85,7 @@ class Output(NamedTuple):
 
     @property
     def said(self) -> Iterator[tuple[Note, list[str]]]:
-        """The lines, by who said them."""
+        """The lines, by author."""
         return ((note, [text] if note.logger else text.split("\n")) for note, text in self.runs)
 
     @property

@@ -239,8 +239,8 @@ class ProcEntry:
         """Return whether the fate of the proc is known, and its failure: None if it listens.
 
         Args:
-            connected: When the connection to it that broke was made; 0 for who waits until there is
-                one.
+            connected: When the connection to it that broke was made; 0 for callers that wait until
+                there is one.
             waited: Whether who asks has done so before.
         """
         # it was one to the incarnation before

@@ -5,9 +5,9 @@ order of each sender (`order`), takes part in casts (`casting`), and tells those
 a process, or to a host, that it has ended.
 
 Hosts with an address, ``tcp://...``, are dialed. A host without one, such as a client's, is reached
-over the link that its own frames come on. Who has only heard of it by way of a cast asks it, up the
-tree, to dial, and sends what it has then: a host in between that is lost would take it along. Only
-what may get lost, credit and output, goes up the tree itself.
+over the link that its own frames come on. A host that knows it only by way of a cast asks it, up
+the tree, to dial, and sends its frames then: a host in between that is lost would take it along.
+Only what may get lost, credit and output, goes up the tree itself.
 
 What ends each wait: a message that waits for one before it, and a host that cannot be reached any
 more over the link that its frames came on, are given up after `patience` seconds.

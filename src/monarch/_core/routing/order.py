@@ -6,7 +6,7 @@ waits for ever: links lose nothing, a cast that was lost with a host that passed
 (`gateway`), and a message lost for good takes its host with it, which starts a new *epoch*: numbers
 begin again, and messages of an earlier epoch are dropped.
 
-A host may be known by several names; who sends by two of them counts twice, and so does the
+A host may be known by several names; a sender that uses two of them counts twice, and so does the
 receiver: each is a `Lane`.
 
 A number is ``epoch << 40 | n`` with n from 1; 0 stands for "no order".

@@ -279,8 +279,8 @@ class Decoder:
 def _memory(size: int) -> memoryview:
     """Writable memory.
 
-    Much of it takes room only where it is written to: who announces 10 GiB and sends none claims
-    none.
+    Much of it takes room only where it is written to: a peer that announces 10 GiB and sends none
+    claims none.
     """
     if size < _MUCH:
         return memoryview(bytearray(size))

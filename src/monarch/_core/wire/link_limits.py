@@ -29,7 +29,8 @@ class Limits(NamedTuple):
 
 
 class RunClock:
-    """Time in which the own process ran, as seen by who asks at least every `longest / 2` seconds.
+    """Time in which the own process ran, as seen by a caller that asks at least every `longest / 2`
+    seconds.
 
     A process that was stopped, or had its threads wait for a lock, would otherwise find all others
     silent when it goes on.

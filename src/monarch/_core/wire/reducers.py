@@ -16,7 +16,7 @@ Dumped = tuple[bytes, Sequence[memoryview]]
 
 
 class OnlyLentError(TypeError):
-    """Raised for a value that is only lent to who gets a message: see `extension.lend`."""
+    """Raised for a value that is only lent to the receiver of a message: see `extension.lend`."""
 
 
 NOT_TWICE = (

@@ -256,7 +256,7 @@ class LocalHub(MessageHub):
 
     @property
     def callers(self) -> dict[LocalLink, ProcAddress]:
-        """The links that others have made to this hub, and who has."""
+        """The links that others have made to this hub, with their makers."""
         inbound: Any = self._inbound
         callers: dict[LocalLink, ProcAddress] = inbound
         return callers

@@ -63,7 +63,7 @@ class Lane:
     """Jobs that are done in their order; among lanes, the schedule decides.
 
     Args:
-        turns: Who does them.
+        turns: The schedule that runs them.
         owner: The owner of the jobs.
     """
 
