@@ -65,7 +65,7 @@ def kind_for(name: str, options: CallOptions) -> type[Endpoint[Any, Any]]:
 
 
 class RetryingEndpoint(Endpoint[P, R]):
-    """An endpoint whose calls are repeated: `call`, `call_one` and `choose`."""
+    """An endpoint with calls that are repeated: `call`, `call_one` and `choose`."""
 
     __slots__ = ()
 

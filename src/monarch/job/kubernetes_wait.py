@@ -15,7 +15,7 @@ from .kubernetes_pods import Pods, Trouble, is_ending
 from .waiting import Waiting
 
 _WATCH = 1  # seconds of one watch, after which pods with trouble are looked at
-_GONE = 410  # status of a watch whose version is too old
+_GONE = 410  # status of a watch from a version that is too old
 _OUTAGE = 600.0  # seconds for which the API may not answer
 _AGAIN = 0.5  # seconds before it is asked again then
 _SHOWN_EVENTS = 5

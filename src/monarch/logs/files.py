@@ -30,7 +30,7 @@ _STUCK = (
     10.0
 )
 _CLOSE_BOUND = 5.0  # seconds that the last lines get
-_MOST_OPEN = 200  # ranks whose files are open
+_MOST_OPEN = 200  # ranks with open files
 _LONGEST_NAME = 100  # bytes
 # errors of one path, that other ranks need not have
 _OF_A_PATH = {None, errno.ENAMETOOLONG, errno.EISDIR, errno.ELOOP, errno.EACCES}

@@ -36,7 +36,7 @@ _MOST = 10_000  # spans, and records of logging, that wait
 _BATCH = 512  # of them in a request
 _CALLBACKS = 10.0  # seconds for those of observable instruments, as they are told
 _LEAST = 0.05  # seconds between two exports
-_LAST = 3.0  # seconds for what is left at the end
+_LAST = 3.0  # seconds for the rest at the end
 _LIBRARIES = ("opentelemetry", "urllib3", "requests")
 _logger = lazy_logger("monarch.telemetry")
 

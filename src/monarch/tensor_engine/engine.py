@@ -312,7 +312,7 @@ class Engine:
         It returns a future of a `ValueMesh` in the order of the ranks.
 
         Args:
-            ranks: The ranks whose workers are asked.
+            ranks: The ranks that are asked.
             method: A method of `runner.Runner`.
             args: Its arguments.
             what: Description of the question, for error texts.

@@ -46,8 +46,8 @@ def sync(
 
     Only changes are sent, and they take effect as a whole.
 
-    Procs that start there afterwards import from it. `.gitignore` and `.monarchignore` say what is
-    left out.
+    Procs that start there afterwards import from it. `.gitignore` and `.monarchignore` list the
+    exclusions.
     """
     saved = running(context)
     named = folders[0] if folders and len(folders) == 1 else folders

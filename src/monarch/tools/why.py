@@ -37,7 +37,7 @@ def why(
     program: PROGRAM = None,
     option: OPTION = None,
     seconds: Annotated[
-        float, typer.Option(help="Between two looks, which tell what hangs from what is slow.")
+        float, typer.Option(help="Between two looks, which tell hung ranks from slow ones.")
     ] = 1.0,
     as_json: JSON = False,
 ) -> None:

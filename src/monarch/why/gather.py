@@ -37,7 +37,7 @@ def why(hosts: HostMesh | None = None, seconds: float = 1.0) -> Verdict:
 
     Args:
         hosts: Where to look; by default on all hosts of the program.
-        seconds: Between two looks, which tell what hangs from what is slow.
+        seconds: Between two looks, which tell hung ranks from slow ones.
 
     Raises:
         ValueError: `seconds` is not positive.

@@ -400,8 +400,8 @@ class AsyncCell(ActorCell):
         for slots in self._slots.values():
             with suppress(IndexError):  # the thread that ends this actor may drain, too
                 while True:
-                    # from the end, and to the front of the inbox: they came before what is queued
-                    # there, and keep their order
+                    # from the end, and to the front of the inbox: they came before the queued ones,
+                    # and keep their order
                     item = slots.waiting.pop()
                     self._inbox.appendleft(item)
                     self.pressure.taken_up(item[1])

@@ -2,8 +2,8 @@
 
 The answer comes from the rank itself, the line by way of its host agent, which may be later. So an
 answer that was sent after something was printed says so (`prints`). The thread that is about to
-hand such an answer to the program asks the agents of those ranks for a mark: they read what is in
-the pipes, and put the mark behind it in the stream of output. When the printer gets to the mark,
+hand such an answer to the program asks the agents of those ranks for a mark: they read the pipes,
+and put the mark behind the last of it in the stream of output. When the printer gets to the mark,
 all that came before it has been written. A program with ranks that print nothing pays one look at a
 variable.
 

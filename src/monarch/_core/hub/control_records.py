@@ -385,8 +385,8 @@ class ShowOutput(NamedTuple):
 
     Attributes:
         mesh: Id of the proc mesh.
-        views: Ranks, also of other hosts, and what is called with that id and each of their
-            outputs, and returns what is left.
+        views: Ranks, also of other hosts, and a function: called with that id and each of their
+            outputs, it returns the part to show.
         level: Level of the root logger of these procs, for when they start again; those that run
             are told otherwise.
     """

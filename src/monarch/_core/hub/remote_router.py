@@ -141,7 +141,7 @@ class RemoteRouter:
         if frame.kind in (CALL, PORT):
             inflow = self._inflow(self._inflows, route)
             self._hub.dispatch(RemoteOrigin(self.send, route, self._answered), frame)
-            # after the dispatch: credit is for what has reached its receiver
+            # after the dispatch: credit is for messages that have reached their receiver
             inflow.took(counted(frame))
         elif frame.kind == REPLY:
             self._replied(route, frame)
@@ -205,7 +205,7 @@ class RemoteRouter:
             del inflows[lane]
         if asks:
             for source in dict.fromkeys(lane.source for lane in ended):
-                # first: an answer sent meanwhile must not make a new `Outflow`, whose credit would
+                # first: an answer sent meanwhile must not make a new `Outflow`: its credit would
                 # never come
                 self._past.note(source, failure)
                 outflow = self._outflows.pop(source, None)

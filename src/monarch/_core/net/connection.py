@@ -3,7 +3,7 @@
 Sending: see `send_queue`. Receiving: the poller's thread reads, cuts frames and hands each to
 `on_frame`. A thread that waits for what comes over this connection may `borrow` it and do the
 reading itself (see `waiter`, `loan`). Reading never stops: two processes that flood each other
-cannot lock each other up. Whose queues are full says so (see `hub.pressure`).
+cannot lock each other up. A receiver with full queues says so (see `hub.pressure`).
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class Connection(SendQueue):
         segments: SegmentPool | None = None,
         log: TrafficLog | None = None,
     ) -> None:
-        # Half of a limit is no less than what the other side may have read without a report; else a
-        # sender could wait for a report that is not due.
+        # Half of a limit is no less than the bytes that the other side may have read without a
+        # report; else a sender could wait for a report that is not due.
         self._credit, at_least = SEGMENT_CREDIT, 2 * _ANSWER_CREDIT
         if asked is not None:
             self._credit, at_least = _ANSWER_CREDIT, 4 * SEGMENT_CREDIT

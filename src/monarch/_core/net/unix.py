@@ -8,7 +8,8 @@ the user logs out, nor by preference in ``/dev/shm``, which may be, too: program
 
 The agent, and the process that started it, remove the folder when they end. An agent that was
 killed has the spawner for that, and a client that was killed the agent, which is there before the
-folder is. What is left when all were killed at once, the next agent of this user finds and removes.
+folder is. Folders left behind when all were killed at once are removed by the next agent of this
+user.
 """
 
 from __future__ import annotations

@@ -98,8 +98,7 @@ class Spawner:
             if not ready:
                 self._warm_up()
             if self._client in ready:
-                # a pidfd stays readable, and would keep this loop awake
-                poll.unregister(self._client)
+                poll.unregister(self._client)  # it stays readable: the loop would spin
                 signal.signal(signal.SIGALRM, lambda *_: _end_agent(agent))
                 signal.alarm(_AGENT_BOUND)
             try:

@@ -393,7 +393,7 @@ class Link:
             self._write([control(JOINED, self.received, self._own_join())])
         for number, packed in enumerate(self._outbox, self._acked + 1):
             self._write(data_chunks(packed, number, self.received))
-        # the clock of silence starts anew: what was heard before was on another stream
+        # the clock of silence starts anew: bytes heard before were on another stream
         self._heard = self._up_since = self._now
         self._told(self._now)
         if not self.was_up:

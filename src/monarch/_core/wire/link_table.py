@@ -15,14 +15,14 @@ How two processes come to one link::
     sends missing frames ◀──────────────   JOINED: link, frames received; sends missing frames
 
 * A name may lead to a process that we have a link with already, under another name. The dialer sees
-  that from its identity, and the link takes over the name and what waits for it.
+  that from its identity, and the link takes over the name and the frames that wait for it.
 * A link that was up goes on only with the same process: another identity behind its name means that
   it was restarted.
 * When both dial, each may get the other's JOIN. A side that has sent none itself takes it; if both
-  have, that of the lower identity counts. The other's link takes the winner's stream and keeps what
-  is queued: it has sent nothing yet.
-* What a process has said on an older stream may arrive later than what it says on a newer one. JOIN
-  and JOINED carry serial numbers of their sender, so that an old JOIN is known, and void.
+  have, that of the lower identity counts. The other's link takes the winner's stream and keeps its
+  queued frames: it has sent none yet.
+* Records of an older stream may arrive later than those of a newer one. JOIN and JOINED carry
+  serial numbers of their sender, so that an old JOIN is known, and void.
 """
 
 from __future__ import annotations
