@@ -123,6 +123,7 @@ def grad_function(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> Ca
         class Function(torch.autograd.Function):
             @staticmethod
             def forward(ctx: Any, *leaves: Any) -> Any:
+                # torch would make zeros on this machine, not on the ranks
                 ctx.set_materialize_grads(False)
                 ctx.place = _Place(active_mesh(), get_active_stream())
                 result, ctx.backward_function = function(*pytree.tree_unflatten(list(leaves), tree))
@@ -277,6 +278,7 @@ class _Graph:
         self._done.add(node)
         arrived = self._complete(node)
         if node not in self._targets:
+            # not needed again: this frees the gradients as the walk goes on
             self._arrived.pop(node, None)
         if not arrived:
             return

@@ -91,10 +91,13 @@ class InstructionBuffer:
         elif engine is not self.engine:
             raise ValueError(f"{self.what} takes operations of one tensor engine, got some of two")
         for each in freeing(ranks):
+            # values freed so far are freed before what is issued now, as without a buffer
             self.take_freed(*each)
         if ranks.stream > MAIN:
             self.streams[ranks.stream] = stream_of(ranks.stream)
         self.instructions.append(
+            # a copy, as of a message that is sent: the program may change its arrays before the
+            # block ends
             (ranks, pickle.loads(pickle.dumps(instruction, 5)) if now else instruction)
         )
 

@@ -172,6 +172,7 @@ class Client:
     def _end_agent(self, why: str) -> None:
         """The agent is of no more use: with it, the kernel ends everything below it."""
         assert self._agent is not None
+        # before the kill: the broken connection alone would not say why
         self.agent_lost(host_lost(str(self.hub.address.agent), why, self._agent.pid))
         self._agent.kill()
 
@@ -234,6 +235,7 @@ class Client:
         if self._agent is not None:
             with self._agent:
                 try:
+                    # reaped, so that no zombie is left in a program that goes on
                     self._agent.wait(_EXIT_BOUND)
                 except Exception:  # subprocess.TimeoutExpired
                     self._agent.kill()

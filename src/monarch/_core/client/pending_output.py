@@ -103,6 +103,7 @@ class PendingOutput:
         size = self._unsaid.get(proc, 0) + output.size
         if size >= _MUCH:
             shown, size = OutputShown(proc[1], size), 0
+            # by way of the printer: it is sent once the lines before it are written
             self._printer.put(lambda: send_record(self._hub, agent, shown))
         self._unsaid[proc] = size
 

@@ -48,6 +48,8 @@ class Neighbours:
             return False
         hub = self._hub
         if address.host not in hub.hosts:
+            # before the look: the way to it is that of a local process from now on, also to learn
+            # that it has ended
             hub.hosts.add(address.host)
             failure = self._look_for(address)
             if failure is not None:
@@ -70,6 +72,7 @@ class Neighbours:
         """
         for there in dict.fromkeys((address, address.agent)):
             try:
+                # only whether it lets us in: the peer connects by itself later
                 unix.connect(self._hub.local(there)).close()
                 return None
             except unix.PeerRefused as error:

@@ -111,6 +111,7 @@ class _Noted(io.FileIO):
         text = bytes(data)
         try:
             note = who()
+            # the same object as a rule: an actor prints several lines in a row
             if note is not self._note:
                 self._head, self._note = head_of(note), note
         except Exception:  # a record of the program's own kind: its text counts more

@@ -221,6 +221,7 @@ class Printer:
         if not isinstance(first, Output):
             return first
         outputs, size = [first], first.size
+        # one write for many ranks: a terminal, or a pipe, costs a system call and a wake-up each
         while self._queue and isinstance(item := self._queue[0], Output) and size < _AT_ONCE:
             outputs.append(item)
             size += item.size

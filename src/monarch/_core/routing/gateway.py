@@ -134,6 +134,8 @@ class Gateway:
             sources.pop(address, None)
         self._casting.ended(address)
         if not failure.restarts:
+            # not of one that starts again: receivers compare numbers of its next incarnation with
+            # these
             self.numbering.forget(address)
 
     def withdraw(self, source: ProcAddress, hosts: Sequence[str]) -> None:
@@ -158,6 +160,7 @@ class Gateway:
             self._casting.close_came(neighbour, frame)
         else:
             route, _ = read_route(frame)
+            # before the frame: its answer must find the way
             self.found_way(route.source.host, neighbour, straight=True)
             if route.to.host in self.names:
                 self._arrived(route, frame)
@@ -352,6 +355,7 @@ class Gateway:
             if not failure.restarts:
                 self.outside.call_later(_LATE, lambda: self._forget_order(who))
         elif has_address(who.host):
+            # its next life numbers anew, and expects the same
             self.numbering.lost(who.host)
         else:
             self.host_gone(who.host, failure)

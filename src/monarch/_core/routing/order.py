@@ -52,6 +52,8 @@ class Numbering:
     def lost(self, host: str) -> None:
         """Forget a lost host: later messages to it have nothing to do with earlier ones."""
         if self._last.pop(host, None) is not None:
+            # the receiver may have forgotten this host, or not: a number of a new epoch begins anew
+            # in both cases
             self._epoch += 1 << _EPOCH
 
     def forget(self, source: ProcAddress) -> None:
@@ -79,6 +81,7 @@ class Reordering:
             return []
         last = self._last.get(lane, 0)
         if number >> _EPOCH != last >> _EPOCH:
+            # messages of the epoch before that still wait will never be complete
             last = number >> _EPOCH << _EPOCH
             self._drop_early(lane)
         if number != last + 1:

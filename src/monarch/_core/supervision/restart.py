@@ -177,6 +177,7 @@ class RestartGroup:
         """Return the plan for ranks that failed of one cause; None if another is in progress."""
         incident = set(ranks), tuple(failures)
         if self._plan is not None:
+            # one plan at a time: ranks that are being stopped fail, too
             self._waiting.append(incident)
             return None
         return self._decide(*incident, now)
