@@ -76,7 +76,7 @@ def _sockets() -> dict[int, int]:
 def _shut_down(descriptor: int, inode: int, knocks: int = 0) -> None:
     """Shut down a connection through a copy of its descriptor.
 
-    The number may belong to something else at any time. What listens is knocked at.
+    The number may belong to something else at any time. A listening socket is knocked at.
     """
     number = os.dup(descriptor)
     try:

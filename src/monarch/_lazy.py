@@ -97,8 +97,8 @@ class _CountedLogger(_Logger):
 def counted_logger(name: str) -> logging.Logger:
     """A logger for what a peer may cause with each message that it sends.
 
-    It tells of the first of a kind, and whenever there have been twice as many. What it is given to
-    put into a text is shown in one line, and not more than 300 characters of it.
+    It tells of the first of a kind, and whenever there have been twice as many. Arguments put into
+    a text are shown in one line, and not more than 300 characters of it.
     """
     return cast("logging.Logger", _CountedLogger(name))
 

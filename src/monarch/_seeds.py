@@ -6,7 +6,7 @@ fork; and what a preloaded module made without a seed, ``RNG = random.Random()``
 module made with a seed stays as it is: it is the same in each process that imports the module.
 
 Where the program has a seed, all of them derive from it, and from names that are the same in each
-run. What a proc has not imported yet is then seeded as soon as it has.
+run. Libraries that a proc has not imported yet are seeded as soon as they are.
 """
 
 from __future__ import annotations

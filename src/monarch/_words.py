@@ -1,6 +1,6 @@
 """Words for people: times, many whole numbers, and what others have named or said.
 
-A file, a thread, a mesh, a host may have any name. What prints one on a terminal goes through
+A file, a thread, a mesh, a host may have any name. Code that prints one on a terminal goes through
 `named` or `tame`, and nothing else knows what a terminal obeys.
 """
 

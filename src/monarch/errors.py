@@ -61,7 +61,7 @@ class _Own(Generic[T]):
 class ActorError(MonarchError):
     """An endpoint raised an exception; the caller gets it, the actor goes on serving.
 
-    What a call raises is of the original's type as well, wherever a class can be both:
+    The error of a call is of the original's type as well, wherever a class can be both:
     ``except ValueError`` around a call works, and attributes read as those of the original. Not so
     for what means something else to the caller: `TimeoutError` (its own wait), `StopIteration` and
     `StopAsyncIteration`, and any that is no `Exception`.
@@ -138,7 +138,7 @@ class RemoteException(MonarchError):
     Args:
         type_name: Qualified name of the original class.
         text: ``str()`` of the original.
-        why: What kept the original from travelling.
+        why: The error that kept the original from travelling.
     """
 
     def __init__(self, type_name: str, text: str, why: str) -> None:

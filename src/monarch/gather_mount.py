@@ -24,8 +24,7 @@ def gather_mount(
     Args:
         host_mesh: Hosts with the folders.
         remote_mount_point: Which folder; ``$SUBDIR`` in it stands for the folder below which the
-            host is seen here. It may come to be there later. What else is mounted in it is left
-            out.
+            host is seen here. It may come to be there later. Other mounts in it are left out.
         local_mount_point: Where they are seen: ``hosts_0`` and so on below it; for a single host it
             itself.
 

@@ -105,8 +105,8 @@ class ApiCall(NamedTuple):
 
     Attributes:
         program: The program that is looked at.
-        path: What stands in the path, by the names in braces.
-        query: What stands behind the question mark, the last one of a name.
+        path: Segments of the path, by the names in braces.
+        query: Parameters of the query, the last one of a name.
         body: The JSON that was sent; empty for a GET.
         base: The URL of this server, as the one who asks has it.
         role: Of the requester.

@@ -1,6 +1,6 @@
 """The file of a run, as the routes see a program: over tables that are kept.
 
-What needs a running program says so.
+Requests that need a running program are refused with that reason.
 """
 
 from __future__ import annotations

@@ -262,7 +262,7 @@ class Member(Actor):
     async def run(self, place: WorldPlace, coordinator: Any) -> End:
         """Train in a world, until it or the training ends.
 
-        What the user's code raises comes through.
+        Errors of the user's code come through.
         """
         self._coordinator = coordinator
         world = self._world = World(place, self)

@@ -152,7 +152,7 @@ class Empty:
     def _find(self, keys: Keys) -> Any:
         """Find the tensor that determines the layout.
 
-        What an optimizer keeps of a parameter is laid out as the parameter is.
+        An optimizer's state of a parameter is laid out as the parameter is.
         """
         if (
             keys in self._like

@@ -3,7 +3,7 @@
 This is the command `monarch bounce`.
 
 A worker that is told so starts its program anew when it has been shut down, as the same process:
-with the same address, owner and lifeline, however it was started. What ran there ends; code and
+with the same address, owner and lifeline, however it was started. Processes there end; code and
 settings are read anew. Folders that were synced are synced before that, while the old workers run,
 and the new ones are told.
 

@@ -34,9 +34,9 @@ class ProcessJob(WorkersJob):
     """Hosts that are worker processes on this machine: a cluster to develop and test on.
 
     The workers outlive the program, and its next run finds them, if the job is saved: `state` does
-    that unless it gets ``cached_path=None``. Otherwise they end with the program. What they say
-    themselves is kept in ``logs/<apply_id>/workers`` beside the file (unsaved, until the job ends),
-    and the end of it is shown when one dies.
+    that unless it gets ``cached_path=None``. Otherwise they end with the program. Their own output
+    is kept in ``logs/<apply_id>/workers`` beside the file (unsaved, until the job ends), and the
+    end of it is shown when one dies.
 
     Args:
         meshes: Name to number of hosts.

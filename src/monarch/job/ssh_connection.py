@@ -43,7 +43,7 @@ class SshCommand:
     Args:
         host: As ssh takes it.
         command: The ssh.
-        log: What it says on stderr goes to the end of this file.
+        log: Its stderr is appended to this file.
         env: Variables for it here.
         what: What of the host it is, for people.
     """

@@ -36,7 +36,7 @@ class Slots:
 
     Waits for nothing.
 
-    Used on the actor's thread. What waits may be taken out on any thread, when the actor ends.
+    Used on the actor's thread. Waiting calls may be taken out on any thread, when the actor ends.
     """
 
     __slots__ = ("_bound", "_running", "waiting")

@@ -2,9 +2,9 @@
 
 The rules, and why they hold, are in `supervision.deadlock`.
 
-What waits has noted itself (`waits`). Everything else is done on the poller's thread, once per
-`deadlock_check_interval` and only while something waits; a process in which nothing waits has no
-timer.
+Waits are noted by the waiting side (`waits`). Everything else is done on the poller's thread, once
+per `deadlock_check_interval` and only while something waits; a process in which nothing waits has
+no timer.
 
 Not counted as waits: one with a timeout, or in reach of one (`asyncio.timeout`); of a thread or
 task that the program started itself, as the actor goes on without it; for a value on a port, which

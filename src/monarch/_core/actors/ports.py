@@ -153,7 +153,7 @@ class ResponsePort(Port[Any]):
 
     Args:
         address: The process of the caller.
-        call: What it answers.
+        call: The call that it answers.
         dropped: Called when this is gone and no copy was sent elsewhere, which could still answer:
             on any thread, inside of any lock, as garbage is collected anywhere.
     """

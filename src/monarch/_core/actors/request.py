@@ -368,7 +368,7 @@ class SystemCall(_PerRank, Promise[Any]):
         what: Description of the wait, for time-out errors.
         procs: The process behind each expected answer, by the rank with which it is called; a list
             where those are 0, 1, ...
-        result: What the future gives.
+        result: The future's result.
     """
 
     __slots__ = ("_answered", "_left", "_procs", "_result", "name")
@@ -421,7 +421,7 @@ class StopCall(SystemCall):
 
 
 class SpawnCall(SystemCall):
-    """Actors to be created; what kept them from it is raised as it came.
+    """Actors to be created; an error that kept them from it is raised as it came.
 
     Args:
         what: As for `SystemCall`.

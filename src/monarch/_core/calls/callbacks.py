@@ -1,6 +1,6 @@
 """The threads that run the callbacks of futures.
 
-Callbacks of programs, and what the engine goes on with.
+Callbacks of programs, and continuations of the engine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Exceptions as bytes that can always be written and always be read.
 
-What an exception holds and can't be pickled, such as the open response in an `HTTPError`, is None
-over there; a stand-in replaces an exception of which not even that is left.
+Attributes of an exception that can't be pickled, such as the open response in an `HTTPError`, are
+None over there; a stand-in replaces an exception of which not even that is left.
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ class Unread:
     thread that runs callbacks. Errors still unread when the program ends are reported then.
 
     Args:
-        call: What failed.
+        call: The failed call.
         make: Makes the error.
     """
 

@@ -24,17 +24,18 @@ logger = lazy_logger("monarch.runtime")
 
 
 class Promise(Generic[R]):
-    """Completes a future, once, from any thread; what comes later is dropped.
+    """Completes a future, once, from any thread; later results are dropped.
 
     An operation with one future is best both: ``class Question(PendingOperation, Promise)``, which
     is one object less.
 
     Args:
-        operation: What the future waits for: in words, or with all that an operation knows.
+        operation: The operation behind the future: a text, or an object with all that is known of
+            it.
         kind: The class of the future.
 
     Attributes:
-        future: What readers are given.
+        future: The future for readers.
     """
 
     __slots__ = ("future",)

@@ -85,7 +85,7 @@ def read_answer(reply: Frame | Failure, lost: Callable[[Failure], Exception] | N
         lost: Makes the exception for a process that has ended; by default a `SupervisionError`.
 
     Raises:
-        Exception: What the handler has raised, or what `lost` has made.
+        Exception: The handler's error, or the one that `lost` has made.
     """
     failure = delivered_failures.loss(reply)
     if failure is not None:

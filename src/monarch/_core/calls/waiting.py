@@ -209,7 +209,7 @@ def _check_process(future: FutureState) -> None:
     """Refuse to wait in a process that the result will not reach.
 
     Raises:
-        RuntimeError: What this waits for comes to another process.
+        RuntimeError: The awaited result comes to another process.
     """
     if future._forks != pending.forks:
         raise RuntimeError(

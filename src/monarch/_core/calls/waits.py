@@ -34,7 +34,7 @@ class Waiter(Protocol):
 
     Attributes:
         uid: Its id.
-        waits: What it waits for, by the task of its loop that does; under None if its thread does.
+        waits: Its waits, by task of its loop; under None for that of its thread.
         detector: Who looks at that.
     """
 

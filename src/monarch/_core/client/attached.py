@@ -214,7 +214,7 @@ class _Attaching(Promise[bool]):
     are attached.
 
     Args:
-        client: What the client has attached.
+        client: The hosts that the client has attached.
         hosts: Those that are asked.
         known: Hosts to which there may be a link that is about to be lost, as another worker runs
             there now. They are given a second chance.

@@ -73,7 +73,7 @@ class Client:
 
     Args:
         host: Name of its host; a new one by default.
-        local_host: What that is called where its sockets are; by default the same.
+        local_host: Its name in the paths of sockets; by default the same.
     """
 
     hub_kind, service_kind = MessageHub, ProcService

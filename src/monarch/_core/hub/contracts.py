@@ -1,8 +1,8 @@
 """Protocols between the parts of a process: the hub, origins of messages, receivers.
 
 `message_hub` implements `Hub`. Everything else in this package knows the hub as this protocol only,
-so that each part can be read, and tested, without it. What a plane asks of its process is in it,
-too.
+so that each part can be read, and tested, without it. The services that a plane uses of its process
+are in it, too.
 """
 
 from __future__ import annotations

@@ -107,8 +107,8 @@ class OpenGate(NamedTuple):
     """The bootstrap function has run, on all procs. Owner ──▶ each proc.
 
     Attributes:
-        error: What it raised instead, as `relay_error` gives it: what every actor here answers from
-            now on.
+        error: The error that it raised instead, as `relay_error` gives it: the answer of every
+            actor here from now on.
     """
 
     error: bytes | None

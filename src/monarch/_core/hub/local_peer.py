@@ -118,7 +118,7 @@ class LocalPeer:
         """Have the lifecycle decide, do what follows here, then tell others.
 
         Args:
-            failure: What the event says of an end.
+            failure: The end that the event tells of, if any.
         """
         life = self._life
         with self._lock:
@@ -212,7 +212,7 @@ class Backlog:
     """Frames that wait for a process to be reached, in order, and the senders that wait because
     they are too many.
 
-    What bounds it is what bounds the queue of a connection: a thread that has made it longer than
+    It has the bounds of a connection's queue: a thread that has made it longer than
     `send_buffer_limit` waits. What ends that wait: the process is reached, or has ended, or
     `message_delivery_timeout` passes.
 
@@ -258,7 +258,9 @@ class Backlog:
             )
 
     def write(self, send: Callable[[Frame, Segment | None], bool]) -> None:
-        """Send what waits. What can't be, as the process has hung up already, waits on."""
+        """Send the waiting frames. Those that can't be sent, as the process has hung up already,
+        wait on.
+        """
         self._replace([one for one in self._frames if not send(*one)])
 
     def drop(self) -> set[int]:

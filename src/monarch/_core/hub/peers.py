@@ -109,8 +109,8 @@ class Peers:
 
     def tell(self, address: ProcAddress, failure: Failure, ended: Collection[int] = ()) -> None:
         """Tell every hook, for which it may be no news; then these requests, as a refused caller
-        must not know more than the owner; then those who wait for room there. What one raises keeps
-        it from no other.
+        must not know more than the owner; then those who wait for room there. An error in one does
+        not keep the others from being called.
         """
         if not failure.is_stop:
             self.last_death = address, failure, time.monotonic()

@@ -1,6 +1,6 @@
 """The way to processes of other hosts: frames with a route, through both gateways.
 
-What keeps a fast sender from filling the memory of everybody on the way is credit: a receiver says
+Credit keeps a fast sender from filling the memory of all processes on the way: a receiver says
 how many bytes of calls and port values it has taken in, each sender waits once more than a window
 of them is on its way. What ends that wait: the receiver takes some in, it ends, or
 `message_delivery_timeout` passes. Answers are counted by themselves (`Outflow`): they are sent all

@@ -38,7 +38,7 @@ _resolver = Resolver()
 def connect(poller: Poller, channel: Channel, trust: Trust, events: StreamEvents) -> ByteStream:
     """Start to connect to the process that listens on `channel`; returns at once.
 
-    What goes wrong is told to `events.closed`.
+    Errors are told to `events.closed`.
     """
     dial = Dial(poller, channel, trust, events)
     poller.call_soon(dial.start)

@@ -1,9 +1,9 @@
 """Bytes over one connected socket, plain or TLS, both ways at once, from any thread.
 
-Writing: the calling thread writes itself when nothing is queued; what the kernel does not take is
-queued as it is, and the poller's thread goes on with it. Nothing blocks. Large chunks are
-encrypted, or taken by the kernel, straight from their own memory; small ones under TLS are joined
-to one record first. No thread writes more than `_TURN` bytes at once.
+Writing: the calling thread writes itself when nothing is queued; bytes that the kernel does not
+take are queued as they are, and the poller's thread goes on with them. Nothing blocks. Large chunks
+are encrypted, or taken by the kernel, straight from their own memory; small ones under TLS are
+joined to one record first. No thread writes more than `_TURN` bytes at once.
 
 Reading: the poller's thread reads into one piece of scratch memory, or where the user wants it, and
 hands it on. Under TLS, what OpenSSL has already taken from the socket will not make it readable

@@ -1,6 +1,6 @@
 """The links of a gateway: `wire.link_table`, bound to streams, the clock and the poller.
 
-Everything happens on the poller's thread. `send` may be used on any; what other threads send is
+Everything happens on the poller's thread. `send` may be used on any; messages of other threads are
 passed on to that one, in order. What ends a link's waits is in `wire.link`; this module waits only
 in `close`, for as long as it is told.
 
@@ -58,7 +58,7 @@ class Links:
     Args:
         poller: Its thread does the work.
         identity: Random name of this process.
-        name: What its host is called; asked at each greeting.
+        name: Gives the name of its host; called at each greeting.
         trust: Who is let in, and how we prove who we are, unless `use_trust` says otherwise;
             None: no host is let in, and no host is dialed.
         handler: Is told what comes.
@@ -122,8 +122,8 @@ class Links:
 
         Never blocks, on any thread.
 
-        The frame's memory must stay as it is until the peer has acknowledged it. What goes wrong is
-        told to `link_lost`.
+        The frame's memory must stay as it is until the peer has acknowledged it. Errors are told to
+        `link_lost`.
 
         Args:
             starting: If there is no link yet, the peer may have yet to start:

@@ -1,15 +1,15 @@
 """The sending side of a connection, for any thread.
 
 The calling thread writes to the socket itself when nothing is queued (no thread switch, one
-syscall). What the kernel does not take is copied and queued, and the poller's thread writes it when
-the socket drains. A thread that has made the queue longer than `send_limit` waits, which is how a
-slow receiver slows its senders. What ends that wait: the queue drains, the connection closes, or
-`send_timeout` passes.
+syscall). Bytes that the kernel does not take are copied and queued, and the poller's thread writes
+them when the socket drains. A thread that has made the queue longer than `send_limit` waits, which
+is how a slow receiver slows its senders. What ends that wait: the queue drains, the connection
+closes, or `send_timeout` passes.
 
-What travels in shared memory takes no room in the socket, so the kernel would take thousands of
-segments. Each side therefore counts the bytes that the other has not read, which that reports once
-per `SEGMENT_CREDIT` bytes, of answers less often (see `connection`); a sender that makes it too
-many waits, as for the queue. What it waits for has been sent by then.
+Buffers in shared memory take no room in the socket, so the kernel would take thousands of segments.
+Each side therefore counts the bytes that the other has not read, which that reports once per
+`SEGMENT_CREDIT` bytes, of answers less often (see `connection`); a sender that makes it too many
+waits, as for the queue. Its own message has been sent by then.
 """
 
 from __future__ import annotations

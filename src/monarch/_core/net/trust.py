@@ -4,7 +4,7 @@ Unpickling is running code, so no byte of a peer is looked at before it has prov
 here. Four ways:
 
 **Certificates** (`ca` and `private_key`). TLS 1.3 in which both sides have a certificate, and
-verify that of the other against `ca`. What counts is the chain: a holder of a key that `ca` has
+verify that of the other against `ca`. The chain decides: a holder of a key that `ca` has
 signed is let in. Host names are not compared, as workers are dialed by address, through forwarded
 ports and under several names; use a CA for nothing but one cluster, and treat each key that it
 signs as a key to all of it. A certificate that limits its use must allow both server and client.

@@ -44,7 +44,7 @@ class BlackBoxes:
                 self._held[entry] = ours
 
     def empty_out(self, entry: ProcEntry) -> None:
-        """A proc has ended. What those leave that were stopped is of no interest."""
+        """A proc has ended. Boxes of stopped ones are of no interest."""
         fd = self._held.pop(entry, -1)
         if fd < 0:
             return

@@ -120,7 +120,7 @@ class ControlReader:
 
 
 class ControlQueue:
-    """Sends without ever blocking: what the socket does not take waits until it is writable.
+    """Sends without ever blocking: pieces that the socket does not take wait until it is writable.
 
     Args:
         sock: The agent's end.

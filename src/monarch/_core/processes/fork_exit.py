@@ -3,8 +3,8 @@
 To take an interpreter down is to touch nearly all of its objects, and each page that is shared with
 the spawner is copied when it is first touched: of torch, 0.1 s per process. So objects from before
 the fork are left to the kernel, as `multiprocessing` does in its forks, and so are the destructors
-of C libraries. What came since ends as ever: threads are waited for, exit functions run, modules go
-and with them what they held, files are written.
+of C libraries. Objects made since end as ever: threads are waited for, exit functions run, modules
+go and with them what they held, files are written.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A host's gateway, in its agent: between Unix sockets here and links to other hosts.
 
-What it decides is in `routing.gateway`, which is pure; this carries it out. All of it runs on the
+Decisions are in `routing.gateway`, which is pure; this carries it out. All of it runs on the
 poller's thread.
 """
 

@@ -1,8 +1,8 @@
 """Bytes that a proc prints in, whole lines out, each with its author. No I/O, no clock.
 
-What the proc itself prints comes with a head in front of each line, see `hub/prints`; what its
-child processes and C libraries write comes without. A chunk of lines with the same head, or none,
-costs nothing per line.
+Lines that the proc itself prints come with a head in front, see `hub/prints`; those of its child
+processes and C libraries come without. A chunk of lines with the same head, or none, costs nothing
+per line.
 """
 
 from __future__ import annotations

@@ -328,7 +328,7 @@ class ProcEntry:
 
         Args:
             status: As `os.waitpid` gives it.
-            suspicion: What else may be behind a SIGKILL that was not sent from here.
+            suspicion: Another possible cause of a SIGKILL that was not sent from here.
         """
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None

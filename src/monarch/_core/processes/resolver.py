@@ -60,8 +60,7 @@ class Resolver:
 
     def _wait(self, name: str, connected: float, answer: Answer) -> None:
         """A lost connection is explained by an exit within moments; a proc not heard of may still
-        be asked for, and one that ended may be started again. What ends the wait in any case is the
-        time.
+        be asked for, and one that ended may be started again. The time ends the wait in any case.
         """
 
         def look(final: bool = False) -> None:

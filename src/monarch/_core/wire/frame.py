@@ -149,7 +149,7 @@ def decode(data: bytes | memoryview, segment: memoryview | None = None) -> Frame
         segment: Shared memory that holds the buffers, where the frame is flagged `SEGMENT`.
 
     Raises:
-        FrameError: What its header counts does not fit into it.
+        FrameError: Sizes in its header do not fit into it.
     """
     _, kind, flags, rank, target, sender, request, meta_size, count = _HEADER.unpack_from(data)
     start = HEADER_SIZE + meta_size

@@ -3,7 +3,7 @@
 No I/O, no clock.
 
 Events and the time go in; `take` gives the actions, in order. A stream is a number here,
-given out with `Dial` or by `accepted`; what comes from a stream that has been cut is ignored.
+given out with `Dial` or by `accepted`; input from a stream that has been cut is ignored.
 
 How two processes come to one link::
 
@@ -130,7 +130,7 @@ class LinkTable:
 
     Args:
         identity: Of this process; random.
-        name: What it is called at the moment.
+        name: Gives its present name.
         limits: Of each link.
         random: Gives link names that are unique.
     """
