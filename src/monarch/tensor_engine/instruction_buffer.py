@@ -91,7 +91,7 @@ class InstructionBuffer:
         elif engine is not self.engine:
             raise ValueError(f"{self.what} takes operations of one tensor engine, got some of two")
         for each in freeing(ranks):
-            # values freed so far are freed before what is issued now, as without a buffer
+            # values freed so far are freed before this instruction, as without a buffer
             self.take_freed(*each)
         if ranks.stream > MAIN:
             self.streams[ranks.stream] = stream_of(ranks.stream)
