@@ -59,6 +59,7 @@ class SshCommand:
             opened(log.parent) as folder,
             open(folder.open(log.name, APPEND), "ab") as file,
         ):
+            # the file is appended to: lines of an earlier ssh must not count as said by this one
             self._begin = file.tell()
             try:
                 self.process = subprocess.Popen(

@@ -116,7 +116,8 @@ class Blocks:
     """The blocks of all files of a view.
 
     Args:
-        live: Of a block that is there already, ask only for the part that has changed.
+        live: Of a block that is there already, ask only for the bytes appended since, if the others
+            are unchanged.
         memory: Where they stay.
     """
 
