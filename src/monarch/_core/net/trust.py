@@ -130,12 +130,14 @@ class Trust:
     @functools.cached_property
     def server_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # no session is resumed: a binding may repeat in a resumed one (see the module)
         context.num_tickets = 0
         return self._prepare(context)
 
     @functools.cached_property
     def client_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        # workers are dialed by address, through forwarded ports and under several names
         context.check_hostname = False
         return self._prepare(context)
 
@@ -149,6 +151,8 @@ class Trust:
             context.load_verify_locations(cadata=self._ca)
             _load_key(context, self._private_key)
         else:
+            # its key pair is public: the proofs over the channel binding take the place of a
+            # certificate
             context.verify_mode = ssl.CERT_NONE
             if context.protocol == ssl.PROTOCOL_TLS_SERVER:
                 context.load_cert_chain(_PUBLIC_KEY_PAIR)
@@ -211,6 +215,7 @@ def _trust_secret(secret: bytes | None, otherwise: str) -> Trust:
 
 @functools.lru_cache(maxsize=8)
 def _derive(secret: bytes) -> bytes:
+    # slow on purpose: an impostor that a client dials gets one proof to guess against
     return hashlib.scrypt(secret, salt=b"monarch secret 1", n=2**14, r=8, p=1, dklen=32)
 
 

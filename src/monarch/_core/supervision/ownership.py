@@ -195,6 +195,7 @@ class Ownership(Generic[M]):
         rank = failure.rank or 0
         if mesh is None or failure.incarnation != mesh.incarnation(rank) or not mesh.fail(rank):
             return []
+        # it counted as failed first: a rank that has stopped itself may not fail any more
         if failure.is_stop:
             return []
         if mesh.group is None:

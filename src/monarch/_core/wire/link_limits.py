@@ -42,6 +42,7 @@ class RunClock:
         self._ran = 0.0
 
     def at(self, now: float) -> float:
+        # a longer step is a pause of this process: only `longest` of it counts as silence of others
         self._ran += min(max(0.0, now - self._last), self.longest)
         self._last = now
         return self._ran
