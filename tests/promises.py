@@ -873,7 +873,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_trust.py::test_without_protection_no_host_listens_beyond_loopback_unless_told_to",
                 "tests/procs/test_attach.py::test_a_worker_with_another_secret_refuses_at_once_and_both_sides_say_why",
             ),
-            "the network: to listen, to change what is said, to say it again": (
+            "the network: to listen, to change messages, to replay them": (
                 "tests/faults/test_trust.py::test_what_was_changed_on_the_way_is_not_handed_on",
                 "tests/faults/test_trust.py::test_a_recorded_session_cannot_be_played_again",
                 "tests/faults/test_trust.py::test_a_man_in_the_middle_who_passes_the_proofs_on_is_found_out",

@@ -106,7 +106,7 @@ _guests.install()
 
 
 class _NotYet(AttributeError, NotImplementedError):
-    """A name of Monarch whose feature does not exist here yet."""
+    """A name of Monarch for a feature that does not exist here yet."""
 
 
 def __getattr__(name: str) -> Any:

@@ -49,8 +49,8 @@ class Connections:
         """Shut connections down, and end the wait for those that have yet to come.
 
         Each member of a gloo group waits for others to connect to it, without a way to break that
-        off. Who connects says which of those it is, by a number below that of the members; so all
-        are said here. Whichever was awaited has come then, and is closed again.
+        off. A connecting peer names its member, by a number below that of the members; so this
+        connects once for each of them. Whichever was awaited has come then, and is closed again.
         """
         for descriptor, inode in self._known().items():
             with suppress(OSError):
@@ -76,7 +76,7 @@ def _sockets() -> dict[int, int]:
 def _shut_down(descriptor: int, inode: int, knocks: int = 0) -> None:
     """Shut down a connection through a copy of its descriptor.
 
-    The number may belong to something else at any time. What listens is knocked at.
+    The number may belong to something else at any time. A listening socket is knocked at.
     """
     number = os.dup(descriptor)
     try:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _MOST = 1 << 18  # bytes that are read at once
 _MOST_CONNECTIONS = 512  # at a time, of a port
 
-# as SO_LINGER: the end of the connection is a reset, and what is not sent yet is lost
+# as SO_LINGER: closing the connection resets it, and unsent data is lost
 _RESET = struct.pack("ii", 1, 0)
 
 Address = tuple[str, int]
@@ -206,7 +206,7 @@ class Dialer(Actor):
 
     @concurrent_endpoint
     async def stay(self) -> None:
-        """Answers never: who asks is told when this actor, or its host, is gone."""
+        """Answers never: the caller is told when this actor, or its host, is gone."""
         import asyncio
 
         await asyncio.Event().wait()

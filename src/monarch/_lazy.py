@@ -47,8 +47,8 @@ def shown_by(name: str) -> Callable[[object], str | None]:
 def whole(name: str) -> Any:
     """The module of that name if it was imported, all of it; else None.
 
-    Another thread may be in the midst of its import, and it lacks names until that is over: who
-    must not wait for that, as the I/O thread, asks here.
+    Another thread may be in the midst of its import, and it lacks names until that is over: a
+    thread that must not wait for that, as the I/O thread, asks here.
     """
     module = sys.modules.get(name)
     return None if getattr(getattr(module, "__spec__", None), "_initializing", False) else module
@@ -97,8 +97,8 @@ class _CountedLogger(_Logger):
 def counted_logger(name: str) -> logging.Logger:
     """A logger for what a peer may cause with each message that it sends.
 
-    It tells of the first of a kind, and whenever there have been twice as many. What it is given to
-    put into a text is shown in one line, and not more than 300 characters of it.
+    It tells of the first of a kind, and whenever there have been twice as many. Arguments put into
+    a text are shown in one line, and not more than 300 characters of it.
     """
     return cast("logging.Logger", _CountedLogger(name))
 

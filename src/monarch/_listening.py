@@ -31,7 +31,7 @@ def has_room(who: Who, present: Sequence[Who], most: int) -> bool:
 
     Args:
         who: Comes.
-        present: Who is there: one for each place that is taken.
+        present: Members: one for each place that is taken.
         most: How many places there are.
     """
     ours, share = os.geteuid(), most // 4

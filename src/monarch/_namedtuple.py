@@ -41,7 +41,7 @@ else:
             return type(name, (_Fields,), {**namespace, **getters, **own})
 
     class NamedTuple(metaclass=_FieldsFromAnnotations):
-        """Base of a class whose annotated names are its fields, in order.
+        """Base of a class with its annotated names as fields, in order.
 
         Those with a value may be left out.
         """

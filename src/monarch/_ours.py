@@ -2,7 +2,7 @@
 
 One module for what Monarch keeps below ``.monarch`` and among temporary files. A folder is opened
 level by level, each from the one before it and none through a link; its owner and its mode are
-those of what was opened. What is in it is reached by its descriptor, so nothing changes when
+those of the opened folder. Its contents are reached by its descriptor, so nothing changes when
 another user moves the path meanwhile. Files are made 0600, folders 0700. Nothing is removed but by
 a name that is ours.
 
@@ -98,7 +98,8 @@ class Folder:
             fd = os.open(name, flags, 0o600, dir_fd=self.fd)
         except OSError as error:
             if (there := self.status(name)) is not None:
-                check(path, there, stat.S_IFDIR)  # which says whose it is, or that it is a link
+                # its error names the owner, or says that it is a link
+                check(path, there, stat.S_IFDIR)
             error.filename = path
             raise
         try:
@@ -161,7 +162,7 @@ class Folder:
         os.replace(old, new, src_dir_fd=self.fd, dst_dir_fd=self.fd)
 
     def status(self, name: str) -> os.stat_result | None:
-        """The status of what has a name in it, or of the link; None if there is none."""
+        """The status of an entry, of a link itself; None if there is none."""
         try:
             return os.lstat(name, dir_fd=self.fd)
         except FileNotFoundError:
@@ -185,8 +186,8 @@ def opened(path: StrPath, make: bool = False, root: StrPath = "") -> Folder:
 
     Args:
         path: Of the folder.
-        make: Make what is missing on the way to it.
-        root: A folder that the user has chosen: what is below it is looked at, level by level. The
+        make: Make missing folders on the way to it.
+        root: A folder that the user has chosen: folders below it are checked, level by level. The
             working directory if nothing is said; for paths elsewhere, the folder above, and the
             last level may be a link of ours. It may be another user's: a container may well run as
             root in a folder of a user.
@@ -270,7 +271,7 @@ def tail(path: StrPath, size: int) -> str:
 
 
 def remove_tree(path: StrPath) -> None:
-    """Remove a folder of ours that was made for one thing, with what is in it, as far as it goes."""
+    """Remove a folder of ours that was made for one thing, with its contents, as far as it goes."""
     import shutil
 
     with suppress(OSError), opened(path) as folder:

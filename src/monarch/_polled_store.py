@@ -1,4 +1,4 @@
-"""A store of `torch.distributed` whose waits look for more than keys, and can be broken off."""
+"""A store of `torch.distributed` with waits that look for more than keys, and can be broken off."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PolledStore(dist.Store):  # type: ignore[misc]
     torch's C++ does not keep it: its maker must.
 
     Args:
-        base: What has the keys: a store of torch, or a `KeptStore`.
+        base: The store of the keys: one of torch, or a `KeptStore`.
         check: Raises what ends a wait.
         limit: Of a wait for which torch gives none. None: there is no limit, even if torch gives
             one.

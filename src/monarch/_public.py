@@ -18,7 +18,7 @@ RELEASE = "0.1.0"
 def publish(package: str, found: Mapping[str, Any], names: Iterable[str]) -> None:
     """Name those of `names` that are found already after the package that exports them.
 
-    What has a public name elsewhere keeps that.
+    An object with a public name elsewhere keeps that.
 
     Args:
         package: Its ``__name__``.

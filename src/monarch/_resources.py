@@ -1,8 +1,8 @@
 """Resources of the machine that this process may take: descriptors, and cores.
 
-torch, OpenMP and what is built on it take a thread for each core, in each process: of eight procs on
-64 cores, 512 threads that fight for them. So the procs of a mesh share the cores of their host, as
-Ray's tasks have what they asked for, and torchrun's ranks one. Variables of the environment, and
+torch, OpenMP and libraries built on it take a thread for each core, in each process: of eight procs
+on 64 cores, 512 threads that fight for them. So the procs of a mesh share the cores of their host,
+as Ray's tasks have what they asked for, and torchrun's ranks one. Variables of the environment, and
 what a program sets itself, come first.
 """
 

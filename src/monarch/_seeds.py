@@ -6,7 +6,7 @@ fork; and what a preloaded module made without a seed, ``RNG = random.Random()``
 module made with a seed stays as it is: it is the same in each process that imports the module.
 
 Where the program has a seed, all of them derive from it, and from names that are the same in each
-run. What a proc has not imported yet is then seeded as soon as it has.
+run. Libraries that a proc has not imported yet are seeded as soon as they are.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class _Later(dict[str, Callable[[Any], None]]):
 
 _later = _Later()
 _undo: list[Callable[[], None]] = []
-# what has no seed: generators of Python, those of bits of numpy, and the numbers these begin with
+# random state without a seed: generators of Python, bit generators of numpy, and the numbers these
+# begin with
 _unseeded: WeakValueDictionary[int, Any] = WeakValueDictionary()
 _bits: list[Any] = []
 _entropies: set[str] = set()

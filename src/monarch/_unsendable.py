@@ -1,6 +1,7 @@
 """Errors of values that cannot be sent, with the part that makes a value unpicklable.
 
-Callers whose `pickle` has just failed: arguments of a call, results and exceptions of an endpoint.
+Callers that have just failed to pickle something: arguments of a call, results and exceptions of an
+endpoint.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ CanBeSent = Callable[[Any], bool]
 
 
 def explain(error: Exception, what: str) -> None:
-    """Make an error say what was being done when it came up; its class stays."""
+    """Make an error name the action that raised it; its class stays."""
     if len(error.args) == 1 and isinstance(error.args[0], str):
         error.args = (f"{what}: {error}",)
     elif hasattr(error, "add_note"):
@@ -78,7 +79,7 @@ def find_unsendable(value: Any, can_be_sent: CanBeSent) -> tuple[str, Any]:
     Returns how Python would reach it from `value`, and the part itself.
 
     Args:
-        value: What has just failed to pickle.
+        value: The value that has just failed to pickle.
         can_be_sent: Tries parts of it.
     """
     # another thread changes it, a key has no text: that it can't be sent is a hint as well

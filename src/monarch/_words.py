@@ -1,6 +1,6 @@
 """Words for people: times, many whole numbers, and what others have named or said.
 
-A file, a thread, a mesh, a host may have any name. What prints one on a terminal goes through
+A file, a thread, a mesh, a host may have any name. Code that prints one on a terminal goes through
 `named` or `tame`, and nothing else knows what a terminal obeys.
 """
 
@@ -17,7 +17,7 @@ knows it.
 """
 _RESET = "\x1b[0m"
 _TURNS = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # the direction of text around
-# as texts: few processes ever need them compiled, and `re` keeps what is
+# as texts: few processes ever need them compiled, and `re` caches those that are
 _OBEYED = (
     r"(?P<style>\x1b\[[0-9;:]*m)"
     r"|(?P<move>\x1b\[[0-9;]*[A-DGK]|[\x08\r])"  # near the line, which a progress bar does
@@ -106,7 +106,7 @@ class TameStream:
 
 
 def aligned(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
-    """A line for each row, whose cells stand below each other; a shorter row may stick out."""
+    """A line for each row, with cells aligned in columns; a shorter row may stick out."""
     cells = [row for row in rows if len(row) == len(rows[0])]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [gap.join(map(str.ljust, row, widths)).rstrip() for row in rows]

@@ -1,4 +1,4 @@
-"""The exceptions that all packages raise and programs catch: one tree, split by whose fault it was.
+"""The exceptions that all packages raise and programs catch: one tree, split by the party at fault.
 
     MonarchError
     ├── ActorError            remote code: an endpoint raised; the actor lives on. Also of the type that was raised
@@ -61,10 +61,10 @@ class _Own(Generic[T]):
 class ActorError(MonarchError):
     """An endpoint raised an exception; the caller gets it, the actor goes on serving.
 
-    What a call raises is of the original's type as well, wherever a class can be both:
+    The error of a call is of the original's type as well, wherever a class can be both:
     ``except ValueError`` around a call works, and attributes read as those of the original. Not so
     for what means something else to the caller: `TimeoutError` (its own wait), `StopIteration` and
-    `StopAsyncIteration`, and what is no `Exception`.
+    `StopAsyncIteration`, and any that is no `Exception`.
 
     Args:
         exception: The exception the endpoint raised, rebuilt in this process; a `RemoteException`
@@ -96,8 +96,8 @@ class ActorError(MonarchError):
         exception_formatted: str = "",
         rank: Any = None,
     ) -> None:
-        # no super().__init__: after this class may come the original's, whose constructor takes
-        # something else
+        # no super().__init__: the next class in the MRO may be the original's, with other
+        # constructor arguments
         self.args = exception.args
         self.exception = exception
         self.message = message
@@ -138,7 +138,7 @@ class RemoteException(MonarchError):
     Args:
         type_name: Qualified name of the original class.
         text: ``str()`` of the original.
-        why: What kept the original from travelling.
+        why: The error that kept the original from travelling.
     """
 
     def __init__(self, type_name: str, text: str, why: str) -> None:
@@ -155,7 +155,7 @@ class SupervisionError(MonarchError, RuntimeError):
     """The actor, process or host that should have answered is gone.
 
     Attributes:
-        endpoint: What was called, for example ``"trainers.train()"``; may be assigned.
+        endpoint: The call, for example ``"trainers.train()"``; may be assigned.
         failure: The `MeshFailure` that explains it, or None where the peer ended without failing.
         by_rank: As that of `ActorError`, and so is `other_failures`.
     """
@@ -233,7 +233,7 @@ class DeadlockError(MonarchError, RuntimeError):
 
 
 class BackpressureError(MonarchError, RuntimeError):
-    """A peer did not read what was sent to it within ``message_delivery_timeout``."""
+    """A peer did not read a message within ``message_delivery_timeout``."""
 
 
 class AddressError(MonarchError, ValueError, RuntimeError):
@@ -249,7 +249,7 @@ class JobError(MonarchError, RuntimeError):
 
 
 class MountError(MonarchError, RuntimeError):
-    """A folder could not be mounted; the text says what is missing."""
+    """A folder could not be mounted; the text names the missing tool or library."""
 
 
 class QueryError(MonarchError, RuntimeError):

@@ -19,13 +19,12 @@ def gather_mount(
 
     It stays until `Mount.close` or the end of this program.
 
-    What is written there is seen here, as it grows.
+    Files that are written there are seen here, as they grow.
 
     Args:
         host_mesh: Hosts with the folders.
         remote_mount_point: Which folder; ``$SUBDIR`` in it stands for the folder below which the
-            host is seen here. It may come to be there later. What else is mounted in it is left
-            out.
+            host is seen here. It may come to be there later. Other mounts in it are left out.
         local_mount_point: Where they are seen: ``hosts_0`` and so on below it; for a single host it
             itself.
 

@@ -99,7 +99,7 @@ class profile:  # noqa: N801  # as torch calls it
 
 @contextmanager
 def record_function(name: str) -> Iterator[None]:
-    """A context whose work on the ranks of the active mesh has a name in their traces.
+    """A context that names its work on the ranks of the active mesh in their traces.
 
     Args:
         name: The name.

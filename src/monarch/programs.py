@@ -106,7 +106,7 @@ class Connection:
 
     @property
     def owner(self) -> ProcAddress | None:
-        """The client whose processes belong to everything that runs there.
+        """The client that owns all processes there.
 
         On the host of a worker it is None, as several clients may use it.
         """
@@ -177,7 +177,7 @@ def connect(program: int | Program | None = None) -> Connection:
     """
     chosen = program if isinstance(program, Program) else choose(program, find())
     description = _join(chosen, chosen.host)
-    if description.agent.host != chosen.host:  # a worker, whose host goes by an address
+    if description.agent.host != chosen.host:  # a worker: its host goes by an address
         shutdown_context().get()
         description = _join(chosen, description.agent.host)
     return Connection(current_hub(), chosen, description)
@@ -231,7 +231,7 @@ def of_all_hosts(what: str, ask: Callable[[list[ProcAddress]], Future[R]]) -> Fu
     """Return what `ask` gives for the agents of all hosts of this program; no thread waits.
 
     Args:
-        what: For time-outs: what is waited for.
+        what: Description of the wait, for time-out errors.
         ask: Called with the agents, as soon as they are known.
     """
     found: Promise[R] = Promise(what)
@@ -295,7 +295,7 @@ class Gathering(Promise[R]):
         super().__init__(what)
 
     def ask(self, hub: Hub, record: tuple[Any, ...], seconds: float) -> Future[R]:
-        """Send it; who has not answered after some seconds is late."""
+        """Send it; processes that have not answered after some seconds are late."""
         send_record(hub, self._agents, record, self)
         timer = hub.poller.call_later(seconds, lambda: self._time_is_up(seconds))
         subscribe(self.future, timer.cancel)

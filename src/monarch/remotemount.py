@@ -21,8 +21,8 @@ def remotemount(
 
     It stays until `Mount.close` or the end of this program.
 
-    Files are sent as they are read. `Mount.refresh` shows what has changed here since they were
-    looked at.
+    Files are sent as they are read. `Mount.refresh` shows changes made here since they were looked
+    at.
 
     Args:
         host_mesh: Hosts to mount it on.

@@ -1,6 +1,6 @@
 """Imports torch on a thread that ends at once.
 
-It is for programs whose main thread must not be the first to load it.
+It is for programs in which the main thread must not be the first to load it.
 
 ``from monarch.safe_torch import torch``. Where torch is loaded already, nothing happens.
 """

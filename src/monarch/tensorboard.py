@@ -71,7 +71,7 @@ class Tensorboard:
             self._writer.call_method("add_scalar", "inspect", name, value, step)
 
     def flush(self) -> None:
-        """Have what was logged written to the disk. Does not wait."""
+        """Have logged values written to the disk. Does not wait."""
         self._writer.call_method("flush", "inspect")
 
     def close(self) -> None:

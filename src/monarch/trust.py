@@ -30,8 +30,8 @@ def write_secret_file(path: str | os.PathLike[str]) -> None:
         path: Path of the file.
 
     Raises:
-        FileExistsError: There is such a file already; it is left alone, as others may use what is
-            in it.
+        FileExistsError: There is such a file already; it is left alone, as others may use its
+            secret.
         OSError: It cannot be written.
     """
     target = Path(path).expanduser()

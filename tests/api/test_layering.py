@@ -173,6 +173,14 @@ MOST_LONGER_FUNCTIONS = 20  # to become none: split what you touch
 # Words that leave the reader to guess who is meant, in sources, pages and names of tests.
 MOST_WORDS_OF_A_DIALECT = 20
 DIALECT = re.compile(r"\b(nobody|somebody|whoever|whatever|likewise)\b", re.IGNORECASE)
+# Relative clauses in the place of a noun ("what is sent", "whose calls", "who asks"). They may not
+# become more: name the thing, and lower the limit.
+MOST_CLAUSES_FOR_NOUNS = {
+    r"whose": (0, 7),
+    r"what (?:is|are|was|were|has|have|had)": (3, 53),
+    r"(?:^|[.:;,]) who": (0, 4),
+}  # pattern -> docstrings and comments of sources, sentences of pages
+COMMENT = re.compile(r"(?:^|\s)#:? (.*)$")
 NAME_OF_A_TEST = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
 DOCS = SOURCE.parents[1] / "docs"
 TESTS = SOURCE.parents[1] / "tests"
@@ -592,6 +600,48 @@ def test_the_prose_has_few_words_of_a_dialect() -> None:
         if DIALECT.search(name.replace("_", " "))
     ]
     assert len(found) <= MOST_WORDS_OF_A_DIALECT, "\n".join(found)
+
+
+def sentences_of_a_source(path: Path) -> str:
+    """Its docstrings and comments, on one line."""
+    lines = path.read_text().splitlines()
+    documented = prose(trees()[path])
+    return " ".join(
+        line.strip() if number in documented else "".join(COMMENT.findall(line))
+        for number, line in enumerate(lines, 1)
+    )
+
+
+def sentences_of_a_page(path: Path) -> str:
+    """What it says outside of blocks of code, on one line."""
+    return " ".join(re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL).split())
+
+
+def clauses_for_nouns(pattern: str, texts: dict[Path, str]) -> list[str]:
+    return [
+        f"{path}: ...{text[max(0, found.start() - 40) : found.end() + 40]}..."
+        for path, text in texts.items()
+        for found in re.finditer(rf"(?<!\w)(?:{pattern})\b", text, re.IGNORECASE)
+    ]
+
+
+def test_relative_clauses_do_not_stand_for_more_nouns() -> None:
+    pages = [*DOCS.glob("*.md"), *(DOCS.parent / page for page in PAGES)]
+    of_sources = {path: sentences_of_a_source(path) for path in SOURCES}
+    of_pages = {path: sentences_of_a_page(path) for path in pages}
+    for pattern, (most_in_sources, most_in_pages) in MOST_CLAUSES_FOR_NOUNS.items():
+        in_sources = clauses_for_nouns(pattern, of_sources)
+        in_pages = clauses_for_nouns(pattern, of_pages)
+        assert len(in_sources) <= most_in_sources, "\n".join(in_sources)
+        assert len(in_pages) <= most_in_pages, "\n".join(in_pages)
+
+
+def test_relative_clauses_are_found_across_lines_and_not_in_code(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("Send what\nis due.\n\n```\nwhat is code\n```\n\nSomewhat is not it.\n")
+    texts = {page: sentences_of_a_page(page)}
+    assert len(clauses_for_nouns("what is", texts)) == 1
+    assert COMMENT.findall("    x = 1  # whose turn") == ["whose turn"]
 
 
 def test_words_of_a_dialect_are_found_in_texts_and_names() -> None:

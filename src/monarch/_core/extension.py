@@ -2,11 +2,12 @@
 
 The engine calls a point. A *guest*, a function of a package above the engine, fills it; the engine
 does not know which. While a point is empty, its own body is called: that does without, or, where
-the point is `needed`, an error says what is missing.
+the point is `needed`, raises an error that names the missing module.
 
-Who fills a point is found at its first use, in this order: the function that `fill` was given; the
-table that `announce` was given as the package was imported, the same in every process; the entry
-points ``monarch.guests`` of installed packages, each named after a point. docs/planes.md shows one.
+The function that fills a point is found at its first use, in this order: the function that `fill`
+was given; the table that `announce` was given as the package was imported, the same in every
+process; the entry points ``monarch.guests`` of installed packages, each named after a point.
+docs/planes.md shows one.
 
 Engine objects are `Any` in the signatures, as this module is below all of them: what a guest gets
 is named in the docstring.
@@ -31,7 +32,9 @@ _GROUP = "monarch.guests"
 
 
 def announce(table: Mapping[str, Place | Mapping[str, Place]]) -> None:
-    """Say who fills which points: a place, or for a point with keys one for each key."""
+    """Announce the functions that fill points: a place each, or for a point with keys one for each
+    key.
+    """
     _table.update(table)
 
 
@@ -82,7 +85,7 @@ class KeyedPoint(Generic[R]):
         """Have this value found for the key.
 
         Raises:
-            ValueError: Another one is: who asked before goes on with that.
+            ValueError: Another function fills it: earlier users go on with that.
         """
         if self._filled.setdefault(key, guest) != guest:
             raise ValueError(
@@ -163,7 +166,7 @@ def lend(dump: Callable[[], Any], procs: Sequence[Any], actor: int) -> Any:
 
 @needed("Endpoint.options(timeout=..., retries=...)")
 def repeat(name: str, options: Any) -> Any:
-    """Give the class of an `Endpoint` whose calls are bounded, or repeated.
+    """Give the class of an `Endpoint` with calls that are bounded, or repeated.
 
     Args:
         name: Of the endpoint.
@@ -288,7 +291,7 @@ def kept_logs() -> tuple[Any, ...] | None:
 
 @needed("A mesh drawn as a table")
 def draw(title: str, extent: Any, cell: Callable[[int], str], html: bool) -> str:
-    """Draw a mesh of an `Extent` whose elements `cell` describes."""
+    """Draw a mesh of an `Extent`; `cell` describes its elements."""
     raise NotImplementedError
 
 

@@ -31,7 +31,7 @@ class Nesting(NamedTuple):
 
     Attributes:
         level: 0 for a client, 1 for its procs, 2 for those that they spawn.
-        modules: Files whose top level has started it, or one of the procs above it.
+        modules: Files that have started it, or one of the procs above it, from their top level.
     """
 
     level: int
@@ -98,7 +98,7 @@ def nest() -> Nesting:
 
 
 def _running_modules() -> set[str]:
-    """Files whose top level the current thread runs."""
+    """Files with a top level that the current thread is running."""
     files = set()
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

@@ -1,4 +1,4 @@
-"""The actor API: the names of the engine below `monarch._core`, and what is built on these.
+"""The actor API: the names of the engine below `monarch._core`, and the patterns built on them.
 
 Read `pools` and `controllers`: what an actor can be used for. `attaching` uses hosts on which a
 `worker` lets clients in; `retrying` repeats calls; `activities` says what actors do; `ids` are

@@ -27,11 +27,11 @@ class Activity(NamedTuple):
     Attributes:
         thread: Of the actor, as `threading.get_ident` has it.
         actor: Its name.
-        endpoint: What was called.
+        endpoint: The endpoint that was called.
         task: The task of its event loop that handles the call; None where its thread does.
         waits_for: In words; empty if it does not wait for a future, or only for a time.
         actor_id: Of the actor.
-        call: Names the call, by who asks, its request and the rank: no other that the process
+        call: Identifies the call, by its caller, request and rank: no other that the process
             handles. Empty for a one-way message.
     """
 

@@ -1,4 +1,4 @@
-"""Endpoints whose invocations overlap."""
+"""Endpoints with invocations that overlap."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A drawing of a mesh: two dimensions as rows and columns, more of them as titled blocks.
 
-The text and the HTML of meshes in a terminal and a notebook come from here. What does not fit is
-left out in the middle.
+The text and the HTML of meshes in a terminal and a notebook come from here. A part that does not
+fit is left out in the middle.
 """
 
 from __future__ import annotations

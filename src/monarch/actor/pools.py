@@ -109,7 +109,7 @@ def pool(procs: ProcMesh, function: Callable[[T], R], *, in_flight: int = 2) -> 
             others wait there, so that it need not.
 
     Returns:
-        The pool, whose `map` gives the results.
+        The pool; its `map` yields the results.
 
     Raises:
         TypeError: `function` is no plain function, or `in_flight` no int.

@@ -3,9 +3,9 @@
 Imported by programs that have some.
 
 Each rank has attempts of its own. One ends with the rank's answer, which settles it; with
-`timeout`, and what has not begun is then dropped; or with the loss of a rank that may start again.
-After `retries` more, the last failure is the rank's. An answer counts whichever attempt it belongs
-to: a rank that is slow is not asked in vain.
+`timeout`, when invocations that have not begun are dropped; or with the loss of a rank that may
+start again. After `retries` more, the last failure is the rank's. An answer counts whichever
+attempt it belongs to: a rank that is slow is not asked in vain.
 
 Nothing here waits. The thread that receives an answer, or a loss, notes it; messages are sent again
 by the poller's thread, on which sending never waits for room.
@@ -65,7 +65,7 @@ def kind_for(name: str, options: CallOptions) -> type[Endpoint[Any, Any]]:
 
 
 class RetryingEndpoint(Endpoint[P, R]):
-    """An endpoint whose calls are repeated: `call`, `call_one` and `choose`."""
+    """An endpoint with calls that are repeated: `call`, `call_one` and `choose`."""
 
     __slots__ = ()
 
@@ -139,7 +139,7 @@ class _Attempt(PendingOperation):
         self._call = call
         self.number = number
         self.silent = ranks
-        self.open = set(ranks)  # those whose latest attempt this is, and who have not answered
+        self.open = set(ranks)  # unanswered ranks of which this is the latest attempt
         self.request = 0  # its number, once it is sent
         self.timer: Timer | None = None
 
@@ -315,7 +315,7 @@ class _Repeated(PendingOperation):
             )
 
     def _drop(self, rank: int) -> None:
-        """Drop other attempts after an answer: what was asked again need not be done."""
+        """Drop the other attempts once one is answered: the repeated work is not needed."""
         for attempt in self._attempts.copy():
             with self._lock:
                 asked = self._same_question(rank, attempt)
@@ -470,7 +470,7 @@ class _FailedAttempts(FailedCall):
 
     Args:
         made: Attempts by rank.
-        late: What to say of each rank whose time was up.
+        late: The text for each rank that timed out.
     """
 
     __slots__ = ("_late", "_made")

@@ -26,7 +26,7 @@ def _cache_anew(function: Callable[..., Any], parameters: dict[str, Any]) -> Any
 
 
 def _reduce_property(made: functools.cached_property[Any]) -> Any:
-    """Reduce what has a lock before Python 3.12."""
+    """Reduce a `cached_property`, which holds a lock before Python 3.12."""
     return functools.cached_property, (made.func,), {"attrname": made.attrname}
 
 

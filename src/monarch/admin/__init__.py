@@ -5,8 +5,8 @@ It tells what runs and why it does not go on, and stops or kills what it is aske
 `door` belongs to the program: it listens, and starts a process of its own for the rest when
 a request comes. That one, `helper`, connects to the program from beside, as `monarch why` does, and
 serves `app`, which looks at each request (`guard`, `keys`) and finds what answers it in the table
-of `routes`: `v1` has the routes of Monarch 0.7, `api` those of its dashboard (`arrow` for what is
-no JSON there), `more` and `logs` those that it has not, `front` the files of the dashboard.
+of `routes`: `v1` has the routes of Monarch 0.7, `api` those of its dashboard (`arrow` for those
+that answer in Arrow), `more` and `logs` those that it has not, `front` the files of the dashboard.
 `program` is what the routes ask; `feeds` are events that go on; `openapi` describes the table. What
 asks in SQL is computed in a `child` of the helper.
 

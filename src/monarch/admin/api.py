@@ -1,4 +1,4 @@
-"""The routes of Monarch 0.7's dashboard, for who has programs that ask them.
+"""The routes of Monarch 0.7's dashboard, for programs that call them.
 
 Made of the tables that all else is made of.
 
@@ -70,7 +70,7 @@ def _summary(call: ApiCall) -> Any:
 
 @route("GET", "/api/message-stats", sql=True)
 def _message_stats(call: ApiCall) -> Any:
-    """How many messages are queued, active, completed, failed; by endpoint; who sends to whom."""
+    """How many messages are queued, active, completed, failed; by endpoint; senders and receivers."""
     program = call.program
 
     def look() -> Any:
@@ -110,7 +110,7 @@ def _message_activity(call: ApiCall) -> Any:
 def _dag(call: ApiCall) -> Any:
     """Hosts, procs and actors as nodes, with edges between them.
 
-    An edge says who owns whom, or who sends to whom.
+    An edge leads from owner to owned, or from sender to receiver.
     """
     call.flag("hide_system")
     return call.program.shared("dag", lambda: _graph(call.program))

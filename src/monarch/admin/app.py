@@ -4,8 +4,8 @@ It checks a request, finds its route, and has a thread answer it within a time l
 
 Routes that ask the program take a place in a queue, of which some are served at a time; none is
 sent away. Routes that read files have a queue of their own, so that they do not wait for questions
-to ten thousand ranks, which go on when they are not waited for any more. What ends the wait of who
-asks: the answer, or the time of the route, or the end of the program, or that he has closed the
+to ten thousand ranks, which go on when they are not waited for any more. What ends a requester's
+wait: the answer, the time limit of the route, the end of the program, or the close of the
 connection.
 """
 

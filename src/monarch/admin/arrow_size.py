@@ -30,7 +30,7 @@ def unpacked_size(stream: bytes) -> int:
         if not length:
             break
         body = place + length
-        metadata = memoryview(stream)[place:body]  # no message refers to what is in another
+        metadata = memoryview(stream)[place:body]  # messages hold no offsets into another one
         message = _referred(metadata, 0)
         kind, batch, size = (_field(metadata, message, number) for number in (1, 2, 3))
         kind = metadata[kind] if kind else 0

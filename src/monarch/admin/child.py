@@ -246,7 +246,8 @@ class _Children:
             except BaseException:
                 child.kill()
                 raise
-            # what took so long may go on in there, and what was so large may stay
+            # after a time-out the query may go on in there, and after a memory error its memory may
+            # stay
             if isinstance(found, (TimeoutError, MemoryError)):
                 child.kill()
             else:
@@ -255,7 +256,7 @@ class _Children:
 
 
 def main() -> None:
-    """Answer the questions of a helper, whose process id is the argument."""
+    """Answer the questions of a helper; its process id is the argument."""
     global _program
     die_with(int(sys.argv[1]))
     _, most = resource.getrlimit(resource.RLIMIT_DATA)

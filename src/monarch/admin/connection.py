@@ -2,9 +2,9 @@
 
 A client may hold a connection open and do nothing; what ends each wait is here.
 
-The head of a request must have come within some seconds, even if bytes come all the time. Who takes
-nothing of an answer for some seconds is cut off. How many connections there are at a time, and of
-whom, the listening socket says (`SharedListener`).
+The head of a request must have come within some seconds, even if bytes come all the time. A reader
+that takes nothing of an answer for some seconds is cut off. How many connections there are at a
+time, and of whom, the listening socket says (`SharedListener`).
 """
 
 from __future__ import annotations

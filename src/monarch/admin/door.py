@@ -77,7 +77,7 @@ class Door:
         url: Where it is.
 
     Raises:
-        ImportError: What it needs is not installed.
+        ImportError: A library that it needs is not installed.
         ValueError: The address is none, or other machines reach it, and there is no TLS.
         OSError: It is taken.
     """
@@ -245,7 +245,7 @@ def access(role: str = ACT, addr: str | None = None) -> dict[str, str]:
         others can read; the ``token``, which programs send as ``Authorization: Bearer TOKEN``.
 
     Raises:
-        ImportError: What it needs is not installed.
+        ImportError: A library that it needs is not installed.
         ValueError: The address is none, or other machines reach it and there is no TLS; or there is
             no such role.
         OSError: The address is taken, or none of this machine.

@@ -21,8 +21,8 @@ MOST_BYTES = 1 << 20
 """Of the events that wait for a reader."""
 
 HEARTBEAT = 5.0
-"""Seconds after which a reader hears something: what is silent for longer has lost its server, or a
-proxy closes it.
+"""Seconds after which a reader hears something: a longer silence means a lost server, and a proxy
+may close the connection.
 """
 
 

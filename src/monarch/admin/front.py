@@ -1,7 +1,7 @@
 """The routes of the dashboard's own files, and the login.
 
-The files are the same for everybody, and tell nothing of the program: who has no session yet gets
-them, too. What the pages show they ask for by the other routes, as everybody does.
+The files are the same for everybody, and tell nothing of the program: a browser without a session
+gets them, too. The pages get their data by the other routes, as any client does.
 """
 
 from __future__ import annotations

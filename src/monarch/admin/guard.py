@@ -1,9 +1,9 @@
 """Access control: the checks of a request before anything answers it. Pure.
 
 `Host` must be a name of this server, or a page of a stranger could reach it under a name of its own
-(DNS rebinding). What is neither GET nor HEAD must come from a page of this server, or from no page
-at all. All but the dashboard's own files, which are the same for everybody, and the exchange of a link
-needs a token, or the session that the link was exchanged for.
+(DNS rebinding). A request other than GET and HEAD must come from a page of this server, or from no
+page at all. All but the dashboard's own files, which are the same for everybody, and the exchange
+of a link needs a token, or the session that the link was exchanged for.
 
 A page keeps the session itself, and sends it in a header. As a cookie, browsers would send it to
 each server of this host, on any port: to those of other users as well.
@@ -80,7 +80,7 @@ class Guard:
             raise ApiError("forbidden", "a page of another site may do nothing here")
 
     def role_of(self, headers: Mapping[str, str], now: float) -> str:
-        """The role of who asks.
+        """The role of the requester.
 
         Raises:
             ApiError: He has not said who he is.

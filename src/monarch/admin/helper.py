@@ -38,7 +38,7 @@ def main(reach: child.Reach = reach) -> None:
     """Serve as the first line of standard input says, until standard input ends, or the program.
 
     Args:
-        reach: Finds what is served, as that line says.
+        reach: Finds the program to serve, as that line says.
     """
     gc.set_threshold(child.MADE)
     logging.basicConfig(level=logging.WARNING, format="monarch admin: %(message)s")
@@ -134,7 +134,8 @@ def needed(busy: bool, program: WatchedProgram, until: float) -> bool:
 
     Args:
         busy: There is a connection.
-        program: Who has sent snapshots of it finds them when he comes again, however late.
+        program: A client that has sent snapshots of it finds them when it comes again, however
+            late.
         until: When it ends without another request, as `time.monotonic` counts.
     """
     return busy or bool(program.snapshots) or time.monotonic() <= until

@@ -24,7 +24,7 @@ SESSION_LIFE = 12 * 3600.0
 
 _LABEL = b"monarch admin 2 "  # no other use of the secret begins with this
 _HERE = ".here"  # at the end of a code that only one user may use
-_EARLY = 60.0  # seconds by which the clock of who made a code may be ahead
+_EARLY = 60.0  # seconds by which the clock of the maker of a code may be ahead
 
 
 class Keys:

@@ -22,16 +22,16 @@ from .feeds import Event, Feed, FeedSource
 from .program import WatchedProgram
 from .routes import EVENTS, ApiCall, ApiError, Events, Field, route
 
-_MOST = 20_000  # lines that agents send at a time, of those that match; what is left out is said
+_MOST = 20_000  # matching lines that agents send at a time; the answer tells if there were more
 _READ = 10.0  # seconds in which a host must have read its files
 _MOST_LINES = 10_000  # of an answer
-_FOLLOW = 0.5  # seconds between looks at what is followed
-# seconds by which a line may come later than it was printed: hosts write, and have clocks of their
-# own
+_FOLLOW = 0.5  # seconds between two looks for new lines
+# seconds by which a line may come later than it was printed: hosts write with a delay, and have
+# clocks of their own
 _LATE = 3.0
 _AT_ONCE = 500  # lines of an event
-# seconds after which a reader hears of the place also where no lines come: who goes on there reads
-# little again
+# seconds after which a reader hears of the place also where no lines come: a reader that goes on
+# there reads little again
 _RETOLD = 10.0
 _LAST = 253402300800.0  # the year 10000
 _FIELDS = {
@@ -74,8 +74,8 @@ def _logs(call: ApiCall) -> Any:
 def _follow(call: ApiCall) -> Events:
     """Lines as they come: an event `lines` for those of a moment.
 
-    Without `since`, from now on. Who was cut off goes on by the header `Last-Event-ID`, and gets
-    lines of the last moment again.
+    Without `since`, from now on. A reader that was cut off goes on by the header `Last-Event-ID`,
+    and gets lines of the last moment again.
     """
     wanted, program = _filter(call), call.program
     since = moment(call.place, wanted.since or time.time())

@@ -49,7 +49,7 @@ _RANK = Field("string", "Ranks of it: 0,3-5 or ::2 or hosts=1,gpus=0:4")
 
 @route("GET", "/v1/access", seconds=0)
 def _access(call: ApiCall) -> Any:
-    """The rights of the requester, and what is looked at.
+    """The rights of the requester, and the program or file that is served.
 
     They follow from the `role`, and from whether the target is the file of a run, which is
     read-only (`saved`).
@@ -121,7 +121,7 @@ def _meshes(call: ApiCall) -> Any:
     "GET",
     "/v1/now",
     seconds=65.0,
-    fields={"at": Field("string", "As of then, from what is retained; see `since` of logs")},
+    fields={"at": Field("string", "As of then, from retained rows; see `since` of logs")},
 )
 def _now(call: ApiCall) -> Any:
     """The content of the front page: the verdict, each rank of each mesh as columns, failures."""
@@ -156,7 +156,7 @@ def _now_events(call: ApiCall) -> Events:
 def _metrics(call: ApiCall) -> Page:
     """Metrics of all processes in the text format of Prometheus.
 
-    Who did not answer is `monarch_silent`.
+    Processes that did not answer are in `monarch_silent`.
     """
     return Page(exposition(call.program.metrics.get()), CONTENT_TYPE)
 

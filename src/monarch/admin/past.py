@@ -2,8 +2,8 @@
 
 It is made from the retained rows of event tables, of a running program or of a file.
 
-Stacks are of the moment of a question alone, so this is no verdict: it says who handled a call
-then, and what had failed.
+Stacks are of the moment of a question alone, so this is no verdict: it lists the calls that were
+being handled then, and the failures until then.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ T = TypeVar("T")
 OF_ACT = frozenset({"stacks", *ON_REQUEST})
 """Tables that are there for the role `ACT` alone."""
 
-_FRESH = 1.0  # seconds for which what was found is given to others who ask
+_FRESH = 1.0  # seconds for which a result is given to later requests, too
 _MOST_DUMPS = 100
 _PATIENCE = 0.5  # seconds in which a process answers its agent
 _BEYOND = 2.0  # seconds that an answer takes beside what it is about
@@ -142,7 +142,7 @@ class WatchedProgram:
         lines: LineFilter | None = None,
         columns: Mapping[str, Sequence[str]] | None = None,
     ) -> Collected:
-        """Rows of tables, of all processes; who has not answered in time is named.
+        """Rows of tables, of all processes; processes that have not answered in time are named.
 
         Args:
             tables: Their names.
@@ -179,7 +179,7 @@ class WatchedProgram:
 
         Args:
             sql: One statement that reads.
-            role: Of who asks: tables of stacks are there for `ACT`.
+            role: Of the requester: tables of stacks are there for `ACT`.
             seconds: For all of it.
 
         Raises:

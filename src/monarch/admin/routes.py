@@ -59,7 +59,7 @@ class ApiError(Exception):
         """Return what the body says.
 
         Args:
-            path: What was asked for: below ``/api/`` an error is a text, as Monarch 0.7 has it
+            path: Of the request: below ``/api/`` an error is a text, as Monarch 0.7 has it
                 there.
         """
         if path.startswith("/api/"):
@@ -105,11 +105,11 @@ class ApiCall(NamedTuple):
 
     Attributes:
         program: The program that is looked at.
-        path: What stands in the path, by the names in braces.
-        query: What stands behind the question mark, the last one of a name.
+        path: Segments of the path, by the names in braces.
+        query: Parameters of the query, the last one of a name.
         body: The JSON that was sent; empty for a GET.
         base: The URL of this server, as the one who asks has it.
-        role: Of who asks.
+        role: Of the requester.
         accept: Types of the answer that are taken, as the header has them.
         place: Where a stream goes on that was cut off; see `feeds.Event`.
         abandoned: Set when the answer is not waited for any more.
@@ -210,7 +210,7 @@ class Route(NamedTuple):
 
     Attributes:
         method: GET, or POST for what does something or takes a body. A GET answers a HEAD as well.
-        path: With names in braces; each stands for one segment, percent-encoded by who asks.
+        path: With names in braces; each stands for one segment, percent-encoded by the requester.
         role: That is needed.
         handler: What answers.
         about: What it is for, in one sentence.

@@ -1,6 +1,6 @@
 """The file of a run, as the routes see a program: over tables that are kept.
 
-What needs a running program says so.
+Requests that need a running program are refused with that reason.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 _ENDED = "this needs a program that runs, and this is the file of one that has ended"
 _READ = 30.0  # seconds in which tables of the file are read
-_MOST_OPEN = 4  # files of which what was read is remembered
+_MOST_OPEN = 4  # files with contents that stay in memory
 
 
 class KeptFile(NamedTuple):
@@ -111,7 +111,7 @@ class SavedRun(WatchedProgram):
         return ask(_collected, self._path, tables, lines, columns or {})
 
     def ingest(self, read: Callable[[], Sent]) -> NoReturn:
-        """Refuse: what a file says is what was.
+        """Refuse: a file of an ended program does not change.
 
         Raises:
             ApiError: Always.
@@ -145,7 +145,7 @@ class _OfFile(Shared[T]):
 
 @lru_cache(_MOST_OPEN)
 def reopened(path: str) -> SavedRun:
-    """A run, with what was read of it when it was opened before."""
+    """A run, with contents kept from an earlier opening."""
     return SavedRun(path)
 
 

@@ -300,7 +300,7 @@ def rfc3339(microseconds: float | None) -> str | None:
 
 
 def with_texts(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row whose ids are texts: JavaScript has no integers of 64 bits."""
+    """Return a row with its ids as texts: JavaScript has no integers of 64 bits."""
     return {
         name: str(value) if value is not None and (name == "id" or name.endswith("_id")) else value
         for name, value in row.items()

@@ -1,6 +1,6 @@
 """The routes that Monarch 0.7 has, with its answers: tree, schemas, settings, py-spy, SQL.
 
-Front ends written for 0.7 call them. What is new has its routes in `more`, `logs` and `trace`.
+Front ends written for 0.7 call them. Routes that 0.7 lacks are in `more`, `logs` and `trace`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _admin(call: ApiCall) -> Any:
 def _root(call: ApiCall) -> Any:
     """The root of the tree.
 
-    Its children are hosts, whose children are procs, whose children are actors.
+    Its children are hosts; theirs are procs; and theirs are actors.
     """
     return call.program.tree.get().find(ROOT)
 
@@ -166,8 +166,8 @@ def _profile(call: ApiCall) -> Page:
 def _query(call: ApiCall) -> Any:
     """Rows that SQL finds in the tables of telemetry.
 
-    The answer names what was left out and what did not answer. Tables of stacks are there for
-    the role act.
+    The answer names the rows that were left out and the processes that did not answer. Tables of
+    stacks are there for the role act.
     """
     seconds = call.number("timeout", 10, 0.1, 30)
     found = call.program.query(call.text("sql"), call.role, seconds)

@@ -1,6 +1,6 @@
 """Random numbers of the ranks of a mesh: seeding them, alike or apart, and keeping their state.
 
-What it is about is named like torch's own functions, each with ``_remote``. States are distributed
+Its functions are named like torch's own, each with ``_remote``. States are distributed
 tensors, of the size that they have.
 """
 

@@ -30,9 +30,9 @@ For programs: `configure`, `configured`, `get_global_config`, `get_runtime_confi
 `inherit(mapping)`
     Called in a child, or in a host agent when a client attaches: replaces layer 2.
 
-Lives here: names, types, defaults and layers. What a value does belongs to the code that reads it.
-Layer L0: of `monarch`, only this layer is imported, and nothing that is slow to import. Read next:
-`_table.py`, then `_store.py`. `python -m monarch.config` prints docs/config.md.
+Lives here: names, types, defaults and layers. The effect of a value belongs to the code that reads
+it. Layer L0: of `monarch`, only this layer is imported, and nothing that is slow to import. Read
+next: `_table.py`, then `_store.py`. `python -m monarch.config` prints docs/config.md.
 
 Imports no other package of `monarch`.
 """

@@ -31,8 +31,8 @@ The highest of these that has a value wins:
 In a child, a variable counts only if its text differs from the one that the client saw: what `configure` has overruled
 in the client does not come back through an environment that was merely passed on.
 
-A setting holds for the process and all its threads. Procs get what is in force when they are spawned; later changes do
-not reach them. The environment is read when a knob is first needed and after each call of `configure`.
+A setting holds for the process and all its threads. Procs get the settings in force when they are spawned; later changes
+do not reach them. The environment is read when a knob is first needed and after each call of `configure`.
 
 * **duration**: `"30s"`, `"1h 30m"`, `"250ms"`, a number of seconds, or a `timedelta`; reads back as a normalised text.
 * **size**: a number of bytes, or a text such as `"10 GiB"` or `"1.5 MB"`; reads back as bytes.

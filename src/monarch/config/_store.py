@@ -200,7 +200,7 @@ _defaults: dict[str, Any] = {}
 def default_of(knob: Knob) -> Any:
     """Return the stored form of the default, which is read once.
 
-    Forks inherit what was read before.
+    Forked processes inherit the values read before the fork.
     """
     try:
         return _defaults[knob.name]

@@ -2,10 +2,10 @@
 
 `DataFeed` owns the loaders, and `Batches` is what one rank gets of it.
 
-Loaders make batches ahead, and send them in messages, whose large buffers go through shared memory
-on one host. Batches have numbers, and a rank that asks for a number gets that batch: this makes
-a position survive restarts of a loader, of a rank and of the program. `order` has the arithmetic.
-Nothing here imports torch.
+Loaders make batches ahead, and send them in messages; large buffers go through shared memory on one
+host. Batches have numbers, and a rank that asks for a number gets that batch: this makes a position
+survive restarts of a loader, of a rank and of the program. `order` has the arithmetic. Nothing here
+imports torch.
 
 Read `order`, then `feed`.
 

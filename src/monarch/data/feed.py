@@ -88,8 +88,8 @@ class DataFeed(Generic[T]):
 
     The batches, and their order, depend on the loaders alone. Loader ``i`` of ``count`` should make
     every ``count``-th batch of the data, from the same seed each time. Where `procs` have a restart
-    strategy, a loader that dies is started again, skips what was taken, and its ranks notice
-    nothing but the pause.
+    strategy, a loader that dies is started again and skips the batches already taken; its ranks
+    notice only a pause.
 
     Args:
         procs: Where the loaders live. Their number must be a multiple of that of the ranks which
@@ -154,7 +154,7 @@ class DataFeed(Generic[T]):
         return Batches(order, calls, self._prefetch, position)
 
     def stop(self) -> None:
-        """End the loaders; who waits for a batch gets an error.
+        """End the loaders; ranks that wait for a batch get an error.
 
         Raises:
             NotImplementedError: The handle was received in a message; only who made the feed stops
@@ -215,7 +215,7 @@ class Batches(Generic[T]):
         self._abandon()
 
     def _abandon(self) -> None:
-        """Want nothing of what was asked for."""
+        """Cancel all outstanding requests."""
         while self._coming:
             call = self._coming.pop()
             call.cancel()

@@ -1,6 +1,6 @@
 """Debug a rank from an editor: the side of the proc.
 
-What speaks the Debug Adapter Protocol there is `debugpy`'s debugger.
+The server of the Debug Adapter Protocol there is `debugpy`'s debugger.
 
 That wants a socket to its editor. It gets one end of a pair; what it says there goes to the
 terminal as answers to `Attach`, and what the editor says comes as `Said`. So nothing listens here.

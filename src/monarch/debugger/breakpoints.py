@@ -95,7 +95,7 @@ def clear_breakpoint(request: ControlRequest, record: ClearBreakpoint) -> None:
 
 
 def find_file(name: str) -> str:
-    """The file of loaded code whose path ends in `name`.
+    """Find the file of loaded code with a path that ends in `name`.
 
     Where none does, the name is relative to the working directory.
     """
@@ -106,7 +106,7 @@ def find_file(name: str) -> str:
 
 
 def _files() -> Iterator[str]:
-    """The files of loaded modules, and those of actors whose class came by value.
+    """The files of loaded modules, and those of actors with a class that came by value.
 
     Classes of the client's script do that.
     """

@@ -44,7 +44,7 @@ class DebuggerCommand(NamedTuple):
         verb: Its long name.
         name: Of an actor mesh.
         ranks: A selection of ranks; empty for all.
-        text: What is left: a command for pdb, a condition.
+        text: The rest of the line: a command for pdb, a condition.
         file: Of a breakpoint.
         line: Of a breakpoint.
         flag: Whether its option was given.

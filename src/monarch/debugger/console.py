@@ -68,7 +68,7 @@ class PlainTerminal:
     """Two files, without line editing.
 
     Args:
-        echo: Whether to write what was read as well: no person has typed it there.
+        echo: Whether to echo the input: it was not typed at a terminal that shows it already.
     """
 
     def __init__(self, read_from: TextIO, write_to: TextIO, echo: bool = False) -> None:
@@ -374,7 +374,7 @@ class Console:
 
 
 class _Attached:
-    """The request whose answers are what a session says, while a terminal is attached to it."""
+    """The request that gets a session's output as answers, while a terminal is attached to it."""
 
     def __init__(self, root: ProcAddress, terminal: Terminal) -> None:
         self._root = root

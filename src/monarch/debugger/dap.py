@@ -125,7 +125,8 @@ class Port:
 
     def close(self) -> None:
         """Refuse further connections."""
-        self._listener.shutdown(socket.SHUT_RDWR)  # or who waits for the next one goes on waiting
+        # or a thread that waits for the next connection goes on waiting
+        self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def _serve(self) -> None:

@@ -87,7 +87,7 @@ class Notices:
 
 
 def due(rows: list[Row], told: dict[int, float], now: float) -> list[Row]:
-    """The activities that wait for a terminal and whose notice is due.
+    """Return the activities that wait for a terminal and are due for a notice.
 
     Args:
         rows: Rows of activities that wait for a terminal.

@@ -126,7 +126,7 @@ def take(hub: Hub, request: ControlRequest, record: InDebugger) -> None:
 def _waiting_here() -> list[int]:
     """The actors here that wait for one.
 
-    Whose wait has a time limit is not noted: it may be that of any.
+    Actors that wait with a time limit are not noted: any actor may be the one they wait for.
     """
     found: set[int] = set()
     hub = current_hub()

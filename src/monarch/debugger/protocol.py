@@ -83,7 +83,7 @@ class Row(NamedTuple):
         place: Where it has stopped; where it was last, while it runs.
         stopped: Whether it waits for commands.
         since: Seconds since it has stopped, or goes on.
-        driver: Who is attached; empty if it is free.
+        driver: Name of the attached terminal or editor; empty if it is free.
         in_editor: Whether that is an editor, which takes no commands from a terminal.
     """
 
@@ -144,7 +144,7 @@ class Drive(NamedTuple):
 
     Attributes:
         terminal: Its name: a number that no other terminal has.
-        driver: Who it is, for others that list sessions.
+        driver: Its name, for others that list sessions.
         take: Whether to take it from who is attached already.
     """
 

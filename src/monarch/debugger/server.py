@@ -24,12 +24,12 @@ from .console import Completer, Console
 _HOST = "MONARCH_DEBUG_SERVER_HOST"
 _PORT = "MONARCH_DEBUG_SERVER_PORT"
 _PROTOCOL = "MONARCH_DEBUG_SERVER_PROTOCOL"
-_PATIENCE = 30.0  # seconds in which the token is to be typed
+_PATIENCE = 30.0  # seconds to type the token
 _MOST = 8  # connections at a time
 _MOST_STRANGERS = 64  # connections that have not typed it; one more turns the oldest away
 _LONGEST_TOKEN = 1024  # bytes
 _LARGEST_READ = 1 << 13  # bytes
-_READS_WITHIN = 10  # seconds in which who is connected takes what is written; who does not has left
+_READS_WITHIN = 10  # seconds in which a connection must read output; otherwise it counts as gone
 _AGAIN = 0.1  # seconds
 
 _started = threading.Lock()

@@ -1,13 +1,13 @@
 """One stopped activity of an actor.
 
-It is a pdb on the actor's thread, whose input and output go through the root client.
+It is a pdb on the actor's thread; its input and output go through the root client.
 
 A session begins when a thread or task stops that has none, and ends with the message that it
 handled: when the endpoint returns or raises. In between it stops and goes on, any number of times.
 
 While it stops, its thread waits for a line. What ends that wait: a line; the end of the actor, also
-by a stop, and of the process; for what is kept for a post-mortem, `debug_on_error_timeout` seconds
-in which no terminal was attached.
+by a stop, and of the process; for a post-mortem, `debug_on_error_timeout` seconds without an
+attached terminal.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ class DebugSession(Followed, pdb.Pdb):
     def _answer(self, question: CompletionRequest) -> None:
         try:
             question.request.answer(self._completions(question.line, question.begin, question.end))
-        except Exception as error:  # of the code of a class whose attributes are looked at
+        except Exception as error:  # raised by a class when its attributes are inspected
             question.request.fail(error)
 
     def _completions(self, line: str, begin: int, end: int) -> list[str]:
@@ -312,7 +312,7 @@ class DebugSession(Followed, pdb.Pdb):
         return result
 
     def do_interact(self, arg: str) -> Any:
-        """interact: start an interpreter whose names are those of the scope; `exit()` ends it."""
+        """interact: start an interpreter with the names of the scope; `exit()` ends it."""
         assert self.curframe is not None
         console = _Console(self, {**self.curframe.f_globals, **self.curframe.f_locals})
         with _streams.of(self._output):
@@ -350,7 +350,7 @@ class _Output:
         return len(text)
 
     def flush(self) -> None:
-        """Say what was written. What does not end in a newline may be a prompt, and waits."""
+        """Send the output so far. A last line without a newline may be a prompt, and waits."""
         if self._parts and not self._parts[-1].endswith("\n"):
             self._say(self._parts[:-1])
             del self._parts[:-1]

@@ -218,7 +218,7 @@ class Table:
 
 
 class _Following:
-    """The request whose answers are what a session says."""
+    """The request that gets a session's output as answers."""
 
     def __init__(self, proc: ProcAddress, said: Callable[[protocol.Event], None]) -> None:
         self._proc = proc

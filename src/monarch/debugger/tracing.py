@@ -202,7 +202,7 @@ _Function: Any = ctypes.PYFUNCTYPE(
 
 
 def _arrive(_object: Any, frame: FrameType, _event: int, _argument: Any) -> int:
-    """Runs in a thread whose tracing was turned on by another one, in C.
+    """Run in a thread after another one has turned its tracing on, in C.
 
     From here on, it is as in any other thread.
     """

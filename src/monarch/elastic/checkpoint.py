@@ -28,7 +28,7 @@ from .state import Empty, Keys, Whole, is_sharded, load_state_dicts, replaced, s
 
 _FORMAT = "torch.distributed.checkpoint"  # imported by those who write
 _NAME = "step-"
-_OUTLINE = "outline"  # what is no tensor, and where tensors belong
+_OUTLINE = "outline"  # all values that are no tensors, and where tensors belong
 _AS_IT_IS: Any = {
     "flatten_state_dict": False,
     "flatten_sharded_tensors": False,
@@ -135,7 +135,7 @@ def commit(folder: Path, step: int, world: int, parts: Sequence[CheckpointPart],
 
 
 def clear(folder: Path, step: float) -> None:
-    """Remove what was begun for steps below this one, and not finished."""
+    """Remove unfinished checkpoints of steps below this one."""
     for path in folder.glob(f".{_NAME}*"):
         begun = path.name.removeprefix(f".{_NAME}").partition("-")[0]
         if begun.isdecimal() and int(begun) < step:

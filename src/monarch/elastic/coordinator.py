@@ -78,7 +78,7 @@ class Coordinator(Actor):
     """The actor that forms worlds.
 
     Args:
-        plan: What is wanted.
+        plan: The options of the group.
     """
 
     def __init__(self, plan: GroupOptions) -> None:

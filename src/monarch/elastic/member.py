@@ -207,7 +207,7 @@ class Member(Actor):
         A partial step is of no use without the parts that others have.
 
         Where a rank dies within the barrier, some may have passed it and others not; those can
-        still do what is left, which needs no other rank: `finish`.
+        still do the remaining work, which needs no other rank: `finish`.
         """
         world = self._world
         if world is not None and not world.prepared:
@@ -262,7 +262,7 @@ class Member(Actor):
     async def run(self, place: WorldPlace, coordinator: Any) -> End:
         """Train in a world, until it or the training ends.
 
-        What the user's code raises comes through.
+        Errors of the user's code come through.
         """
         self._coordinator = coordinator
         world = self._world = World(place, self)
@@ -301,7 +301,7 @@ class Member(Actor):
 
     def _enter(self, place: WorldPlace) -> None:
         os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.size))
-        # of the world before, not sooner: others may have waited for what was sent there
+        # of the world before, not sooner: others may still wait for data sent over these
         self._connections.shut_down()
         if dist.is_initialized():
             dist.destroy_process_group()

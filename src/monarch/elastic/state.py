@@ -76,7 +76,7 @@ def covering(lents: Sequence[Lent]) -> list[Lent]:
     """
     if not lents:
         return []
-    used = {0}  # whose outline counts
+    used = {0}  # the first one gives the outline
     for keys, whole in _wholes(lents[0].outline):
         offers = [
             (number, lent.shared.entries[(keys,)].block)
@@ -150,9 +150,9 @@ class Empty:
         return made
 
     def _find(self, keys: Keys) -> Any:
-        """The tensor whose layout counts.
+        """Find the tensor that determines the layout.
 
-        What an optimizer keeps of a parameter is laid out as the parameter is.
+        An optimizer's state of a parameter is laid out as the parameter is.
         """
         if (
             keys in self._like

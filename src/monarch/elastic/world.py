@@ -229,8 +229,8 @@ class Batches:
 
     They do not depend on how many ranks share it, or on when it is asked for.
 
-    Every epoch goes through all samples in an order of its own; what is left at its end, less than
-    a batch, is left out.
+    Every epoch goes through all samples in an order of its own; a rest at its end that is smaller
+    than a batch is left out.
 
     Args:
         length: How many samples there are.

@@ -2,7 +2,7 @@
 
 On each host a virtual environment is made from a file of requirements, once, and shared.
 
-`in_environment` has it made, by an actor on each host, and gives host meshes whose procs start in
+`in_environment` has it made, by an actor on each host, and gives host meshes that start procs in
 it; `venv` is what happens there. The file, and wheels for hosts without a network, come with a
 sync, or are on a disk that the hosts share.
 
@@ -39,10 +39,10 @@ def in_environment(
 ) -> HostMesh:
     """Make an environment on hosts, unless it is there.
 
-    It returns the same hosts, whose procs start in it.
+    It returns the same hosts; their procs start in it.
 
-    What is not in it comes from the environment of the worker: `monarch` itself, and torch, unless
-    the file asks for another.
+    Modules that it lacks come from the environment of the worker: `monarch` itself, and torch,
+    unless the file asks for another.
 
     Args:
         hosts: Where.

@@ -1,6 +1,6 @@
 """``sync_workspace(conda=True)``: a conda environment of this machine, on hosts, as it is now.
 
-It goes as a workspace does: what has changed, by its content. Then each host makes an environment
+It is sent as a workspace is: changed files only, by content. Then each host makes an environment
 of it, once, in which paths are those of that host (`enter`), and starts the procs of this program
 in it.
 

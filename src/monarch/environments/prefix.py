@@ -37,7 +37,7 @@ def spellings(path: str | Path) -> list[str]:
 
 
 def editable_folders(prefix: Path) -> dict[str, str]:
-    """Folders outside of an environment that it imports from, and what is installed from each.
+    """Folders outside of an environment that it imports from, with the package installed from each.
 
     Folders are spelled as the environment's files do.
 
@@ -71,7 +71,7 @@ def editable_folders(prefix: Path) -> dict[str, str]:
 def relocate(
     folder: Path, files: Collection[str], prefixes: Collection[str], moved: Mapping[str, str]
 ) -> None:
-    """Write paths anew in the files of an environment; what has none stays the file that it is.
+    """Rewrite paths in the files of an environment; files without such paths are not touched.
 
     Args:
         folder: Where it is now.

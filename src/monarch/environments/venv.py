@@ -5,7 +5,8 @@ By conda, it is made from an ``environment.yml``; or of files that a client has 
 
     BASE/environments/DIGEST/           the environment; what it is made from, and the Python, is in its name
     BASE/environments/DIGEST/complete   written when all of it is there, and locked by each process that runs in it
-    BASE/environments/DIGEST.lock       held by who makes or removes it, and by the installer, which may outlive who has started it
+    BASE/environments/DIGEST.lock       held by the process that makes or removes it, and by the
+    installer, which may outlive that
 
 So what a process left that has died is seen: it has no ``complete``, and the next one removes it,
 or makes it anew. One that was not asked for in a while, and no process runs in, is removed when
@@ -336,13 +337,13 @@ def _lock_of(path: Path) -> int | None:
 def _collect(base: Path) -> None:
     """Remove environments that were not asked for in a while and that no process runs in.
 
-    What is left of half made ones goes as well.
+    Remains of unfinished ones are removed as well.
     """
     for folder in {each.with_suffix("") for each in base.iterdir()}:
         path = Path(f"{folder}.lock")
         with suppress(OSError, EnvironmentFailed), _locked(path, 0):
             if not _is_needed(folder / COMPLETE):
-                # first: what is left if this process dies is no environment
+                # removed first: if this process dies now, the rest does not count as an environment
                 (folder / COMPLETE).unlink(missing_ok=True)
                 shutil.rmtree(folder, ignore_errors=True)
                 path.unlink()

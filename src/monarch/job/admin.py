@@ -29,7 +29,7 @@ def open_for(
 
     Raises:
         JobError: Its address is taken, or none; or it would need TLS.
-        ImportError: What it needs is not installed.
+        ImportError: A library that it needs is not installed.
     """
     if wanted is None or telemetry.looks_on():
         return None

@@ -3,9 +3,9 @@
 This is the command `monarch bounce`.
 
 A worker that is told so starts its program anew when it has been shut down, as the same process:
-with the same address, owner and lifeline, however it was started. What ran there ends; code and
-settings are read anew. What was synced is synced before that, while the old ones run, and the new
-ones are told of it.
+with the same address, owner and lifeline, however it was started. Processes there end; code and
+settings are read anew. Folders that were synced are synced before that, while the old workers run,
+and the new ones are told.
 
 What ends the waits: the answer of each host, or its loss; the end of each shutdown, which is
 bounded; `_UP_WITHIN` for the new ones.
@@ -41,7 +41,8 @@ def bounce(job: JobTrait) -> int:
             again.
         NotADirectoryError: A folder that was synced is gone; nothing was changed.
         SupervisionError: One is lost.
-        SyncError: One of those that run did not get what was synced before; nothing was changed.
+        SyncError: One of those that run did not get the folders that were synced before; nothing
+            was changed.
     """
     workspace = None if job._workspace is None else Workspace.of(job._workspace)
     meshes = job.state(None)._hosts

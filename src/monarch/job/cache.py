@@ -6,8 +6,8 @@ replaces it as a whole: a reader sees the old job or the new one, also after a c
 reads the file in order to act on it holds its lock, a file beside it that stays.
 
 The path may be a symlink, which is followed and kept: contexts of the command line select the
-active job that way. Who holds the lock is another program that starts or ends a job here; waiting
-for it ends when that is done, when it died, or after `_LOCK_PATIENCE`.
+active job that way. The holder of the lock is another program that starts or ends a job here;
+waiting for it ends when that is done, when it died, or after `_LOCK_PATIENCE`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .._ours import opened, resolved
 from ..errors import JobError
 
 FORMAT = 2
-"""Of what is saved: raised whenever an attribute of a kind of job gets another name or meaning, or
-a new one has no default.
+"""Version of the saved format: raised when an attribute of a kind of job gets another name or
+meaning, or when a new attribute has no default.
 """
 
 _FORMAT_KEY = "_format"
@@ -58,7 +58,7 @@ def with_format(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def checked_format(saved: dict[str, Any]) -> dict[str, Any]:
-    """The attributes in what was saved.
+    """Return the attributes of a saved job.
 
     Raises:
         ValueError: Another version of the code has saved it, which gave them other names or

@@ -191,7 +191,7 @@ def problems(here: HostReport, findings: Sequence[Finding]) -> list[str]:
 
 
 def _odd(what: str, values: Mapping[str, str]) -> list[str]:
-    """Name the hosts whose value differs from that of most."""
+    """Name the hosts with a value other than the most common one."""
     counts = Counter(values.values()).most_common()
     usual = counts[0][0] if counts else ""
     return [

@@ -30,7 +30,8 @@ class SyncedCode:
             auto_reload: Have this program's procs there reload modules that have changed.
 
         Returns:
-            What was sent, left out, reloaded; its text says so in a few lines.
+            A record of what the sync sent, left out and reloaded; its text is a summary of a few
+            lines.
 
         Raises:
             JobError: The job does not run.

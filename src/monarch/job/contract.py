@@ -13,9 +13,9 @@ A launcher (a fork, srun, ssh, a pod) starts `worker_command(spec)` once for eac
                while a client is attached
 
 So the job needs to know no address before, and nothing stays when a client, a launcher or a login
-node dies. Who may attach is told by a secret that the job has made (`make_secret_file`): a worker
-on TCP takes it from ``MONARCH_SECRET_FILE``. Before the first pickle, both sides of a link compare
-their releases, and say which side to upgrade.
+node dies. The right to attach is proved by a secret that the job has made (`make_secret_file`): a
+worker on TCP takes it from ``MONARCH_SECRET_FILE``. Before the first pickle, both sides of a link
+compare their releases, and say which side to upgrade.
 """
 
 from __future__ import annotations
@@ -210,8 +210,8 @@ def hosts_of(meshes: Mapping[str, int]) -> list[HostId]:
 class WorkersJob(JobTrait):
     """Base of the jobs that start a worker for each host.
 
-    A kind says how: `_create` starts them, `_addresses` waits for their reports. One whose hosts
-    can be scaled has `_add_hosts`, `_remove_hosts` and `_reported`, too. One whose workers would
+    A kind says how: `_create` starts them, `_addresses` waits for their reports. A kind that can be
+    scaled also has `_add_hosts`, `_remove_hosts` and `_reported`. A kind with workers that would
     outlive the program calls `_end_with_program` when it has started them, and `_outlive_program`
     when it ends them.
 
@@ -281,7 +281,7 @@ class WorkersJob(JobTrait):
     def _lost_hosts(self, reported: Mapping[HostId, str]) -> list[HostId]:
         """Find the hosts that are lost, by what `_reported` has just said.
 
-        By default, those are the ones whose workers can't be reached.
+        By default, those are the hosts with workers that can't be reached.
         """
         lost = unreachable(reported.values())
         return sorted(host for host, address in reported.items() if address in lost)

@@ -80,7 +80,7 @@ class ApiError(JobError):
     """The server has refused a request, or none could be reached.
 
     Args:
-        text: What is wrong, and what to do about it.
+        text: The cause, and the remedy.
         status: As HTTP has it; `NO_ANSWER` if there was none.
     """
 
@@ -265,7 +265,7 @@ class Api:
 
 
 class _Tls(http.client.HTTPSConnection):
-    """TLS to a server whose certificate may have another name."""
+    """TLS to a server that may present a certificate for another name."""
 
     def __init__(
         self, host: str, port: int, limit: float, context: ssl.SSLContext, name: str

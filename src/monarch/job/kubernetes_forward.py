@@ -25,7 +25,7 @@ _LIMIT = 30.0  # seconds until kubectl listens
 _AGAIN = 0.5  # seconds before it is started again
 _LISTENS = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) -> ")
 _GONE = re.compile(r"\(NotFound\)|not found|not running|current phase")
-# The shell lets go of the output, so that its end is that of kubectl; and removes what has
+# The shell lets go of the output, so that it ends with kubectl; and it removes the folder with
 # credentials.
 _LEASH = (
     'folder=$1; shift; "$@" & kubectl=$!; exec >/dev/null 2>&1; cat; kill $kubectl; [ -z "$folder"'

@@ -53,7 +53,7 @@ class Pods:
         self._reported: set[tuple[str, str]] = set()
 
     def replace(self, pods: Iterable[Object]) -> None:
-        """Forget what was known; these are all there are."""
+        """Replace all known pods by these."""
         self._pods = {pod["metadata"]["name"]: pod for pod in pods}
 
     def take(self, event: str, pod: Object) -> None:
@@ -115,7 +115,7 @@ class Pods:
         return [trouble for pod in self._pods.values() if (trouble := _trouble(pod)) is not None]
 
     def completed(self) -> dict[int, Trouble]:
-        """Ranks whose pods have completed, where nothing makes others."""
+        """Ranks with completed pods that nothing replaces."""
         ends = [(self.rank(pod), self._end_of(pod)) for pod in self._pods.values()]
         return {rank: end for rank, end in ends if rank is not None and end is not None}
 
@@ -140,7 +140,7 @@ class Pods:
         return f"tcp://{f'[{ip}]' if ':' in ip else ip}:{port_of(worker_container(pod['spec']), self.mesh.port)}"
 
     def _end_of(self, pod: Object) -> Trouble | None:
-        """The trouble of a host whose pod has completed and is not replaced.
+        """The trouble of a host with a completed pod that is not replaced.
 
         A Job does not make a second pod for the same index.
         """

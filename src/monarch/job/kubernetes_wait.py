@@ -14,8 +14,8 @@ from .kubernetes_manifest import Mesh
 from .kubernetes_pods import Pods, Trouble, is_ending
 from .waiting import Waiting
 
-_WATCH = 1  # seconds of one watch, after which there is a look at what has trouble
-_GONE = 410  # status of a watch whose version is too old
+_WATCH = 1  # seconds of one watch, after which pods with trouble are looked at
+_GONE = 410  # status of a watch from a version that is too old
 _OUTAGE = 600.0  # seconds for which the API may not answer
 _AGAIN = 0.5  # seconds before it is asked again then
 _SHOWN_EVENTS = 5
@@ -30,7 +30,7 @@ def wait_for_pods(
     schedule_timeout: float | None,
     controller: Resource,
 ) -> list[Pods]:
-    """Wait until all pods of meshes serve, and show what is missing.
+    """Wait until all pods of the meshes serve, and show those that are missing.
 
     Args:
         api: Where they are.
@@ -160,7 +160,7 @@ def _without_pods(api: Api, pods: Pods, controller: Resource) -> str:
 
 
 def describe(api: Api, pods: Pods, controller: Resource) -> str:
-    """Explain what is missing of a mesh, and why."""
+    """Explain which hosts of a mesh are missing, and why."""
     if not pods.all:
         return _without_pods(api, pods, controller)
     missing = pods.missing()

@@ -78,7 +78,7 @@ class WorkerProcess(NamedTuple):
 
 
 def goodbye_of(address: str) -> Path:
-    """Return the file whose presence means that the worker at `address` ended in order."""
+    """Return the file that exists once the worker at `address` has ended in order."""
     return Path(address.removeprefix("ipc://") + ".ended")
 
 
@@ -163,7 +163,7 @@ def let_go(leashes: Sequence[socket.socket]) -> None:
     for leash in leashes:
         try:
             leash.send(KEEP)
-        except (BrokenPipeError, ConnectionResetError):  # it has ended, as who connects will see
+        except (BrokenPipeError, ConnectionResetError):  # it has ended, as a client will see
             pass
         leash.close()
 

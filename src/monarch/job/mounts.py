@@ -62,7 +62,7 @@ class MountingJob:
             source: The folder.
             mntpoint: Where it is there, ``$SUBDIR`` for the name of the mesh; None for the same
                 path. ``~`` and relative paths are those of this program.
-            meshes: Names of the meshes whose hosts see it; None for all.
+            meshes: Names of the meshes with hosts that see it; None for all.
             python_exe: An interpreter in the folder, which procs on these hosts run with; None for
                 none.
             tuning: Of Monarch 0.7, without effect.

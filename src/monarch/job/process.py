@@ -25,8 +25,8 @@ _LONGEST_PARENT = 60
 logger = logging.getLogger("monarch.job")
 
 _unsaved: set[JobTrait] = set()
-"""Jobs whose workers end with this program, and not before: also if it keeps nothing but their
-hosts.
+"""Jobs with workers that end with this program. Held here so that they live even if the program
+keeps only their hosts.
 """
 
 
@@ -34,9 +34,9 @@ class ProcessJob(WorkersJob):
     """Hosts that are worker processes on this machine: a cluster to develop and test on.
 
     The workers outlive the program, and its next run finds them, if the job is saved: `state` does
-    that unless it gets ``cached_path=None``. Otherwise they end with the program. What they say
-    themselves is kept in ``logs/<apply_id>/workers`` beside the file (unsaved, until the job ends),
-    and the end of it is shown when one dies.
+    that unless it gets ``cached_path=None``. Otherwise they end with the program. Their own output
+    is kept in ``logs/<apply_id>/workers`` beside the file (unsaved, until the job ends), and the
+    end of it is shown when one dies.
 
     Args:
         meshes: Name to number of hosts.

@@ -200,7 +200,7 @@ class RayJob(WorkersJob):
         self._forget_reports(hosts)
 
     def can_run(self, spec: JobTrait) -> bool:
-        """Check whether `spec` describes the same job, whose started workers can be reached."""
+        """Check whether `spec` describes the same job, and its started workers can be reached."""
         return (
             self._same_spec(spec)
             and not unreachable(self._reported().values())

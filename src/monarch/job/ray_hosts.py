@@ -23,7 +23,7 @@ from .worker_spec import WorkerSpec
 
 _MOST_REPORT = 64 * 1024  # bytes
 _LOOK = 1.0  # seconds
-_TELLING = 60.0  # seconds that a keeper whose hosts did not come up is there to say why
+_TELLING = 60.0  # seconds that the keeper of hosts that did not come up stays, to say why
 
 
 class RayHost:

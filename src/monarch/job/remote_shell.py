@@ -1,7 +1,7 @@
 """An interactive shell on a host.
 
-It runs there at a pseudo-terminal, as the leader of a session whose terminal that is. An actor
-holds the other side; this program asks it for what there is to show, and sends what is typed. So
+It runs there at a pseudo-terminal, as the leader of a session with that terminal. An actor
+holds the other side; this program asks it for output, and sends it the typed input. So
 what a slow terminal has not shown yet stays there, and waits.
 
 What ends the wait for output: the end of the shell; the end of its proc or its host. What ends the
@@ -59,8 +59,8 @@ def shell(
 
     It returns when the shell has ended.
 
-    Where stdin is no terminal, the shell has none either: it reads commands from what is piped into
-    this program.
+    Where stdin is no terminal, the shell has none either: it reads commands from this program's
+    standard input.
 
     Args:
         host_mesh: One host.
@@ -177,10 +177,9 @@ class _Shell(Actor):
 
     def _read(self) -> bytes:
         _ready({self._output: select.POLLIN, self._ended: select.POLLIN})
-        # a look that sees the end may have missed what was written just before it, so there is
-        # another one
+        # a poll that sees the end may have missed output written just before it, so poll once more
         if _ready({self._output: select.POLLIN}, 0):
-            with suppress(OSError):  # a terminal whose shell has ended has no end, but this
+            with suppress(OSError):  # a terminal gives EIO, not end-of-file
                 return os.read(self._output, _MOST)
         return b""  # what it has started may go on, and hold the pipe
 
@@ -242,7 +241,7 @@ def _typing(remote: Any, at_terminal: bool) -> Iterator[None]:
 
     When the shell has ended, the thread takes no more of stdin.
     """
-    # and no pipe: what is told late, when this is over, goes nowhere
+    # no pipe: a late message, after the end of this, goes nowhere
     told, ours = socket.socketpair()
     ours.setblocking(False)
 

@@ -280,7 +280,7 @@ def _answer(
 
     Args:
         sky: SkyPilot.
-        request: What was asked.
+        request: The id of the request, as SkyPilot returned it.
         limit: Seconds; None is for ever.
         meanwhile: Called often.
 

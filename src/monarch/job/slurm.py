@@ -89,7 +89,7 @@ class SlurmJob(WorkersJob):
         setup: Lines of bash to run before the workers start: ``["module load cuda"]``.
         idle_limit: Seconds without a client after which workers end, and with them the job; 0 is no
             limit.
-        allocation: A running job whose nodes to use, by its id, or ``"current"`` for the one in
+        allocation: A running job that provides the nodes: its id, or ``"current"`` for the one in
             which this program runs; by default a new job is submitted.
 
     Raises:
@@ -199,7 +199,7 @@ class SlurmJob(WorkersJob):
         self._meshes[name] = num_nodes
 
     def on_warning(self, function: Callable[[], object]) -> None:
-        """Call a function when Slurm warns that it will end the job, to save what is needed.
+        """Call a function when Slurm warns that it will end the job, for example to save state.
 
         Call it before `state`.
 

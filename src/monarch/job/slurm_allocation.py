@@ -19,7 +19,7 @@ logger = logging.getLogger("monarch.job")
 
 
 def find_allocation(wanted: str | None, meshes: Mapping[str, int], has_own_resources: bool) -> str:
-    """The id of the job whose nodes are to be used; empty if one is to be submitted.
+    """The id of the running job that provides the nodes; empty if a job is to be submitted.
 
     Args:
         wanted: Its id, or ``"current"``.

@@ -75,7 +75,8 @@ class WatchedJob:
 def submit(script: str) -> str:
     """Submit the text of a batch script; return the id of the job.
 
-    What is read from a file by its path may be another user's by then.
+    The text goes through standard input: a file named by its path could be replaced by another user
+    before it is read.
 
     Raises:
         JobError: As `run`; also if the job could never start.

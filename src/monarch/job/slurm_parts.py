@@ -101,7 +101,7 @@ def reported(
 def last_words(log: Path, prefix: str) -> str:
     """Return the last output of Slurm and the workers, for people.
 
-    In `log`, or in files whose paths begin with `prefix`.
+    It is read from `log`, or from files with paths that begin with `prefix`.
     """
     folder, _, begin = prefix.rpartition("/")
     with opened(folder, root=folder) as logs:  # which the user may have chosen

@@ -104,14 +104,14 @@ class Script(NamedTuple):
         options: Further options of sbatch, for all groups.
         first_options: Those that only the first group may have.
         folder: The folder of the job.
-        logs: Path of the files that the output goes to, up to what is added to their names.
+        logs: Prefix of the paths of the output files.
         setup: Lines of bash that are run first, on the first node.
         python: The interpreter of workers.
         port: Where they listen, 0 for any free port.
         bind: As in `WorkerSpec`.
         srun_args: Further options of srun.
         idle_limit: In seconds, see `worker_idle_limit`; 0 is none.
-        allocation: The running job whose nodes are used; empty to get some.
+        allocation: The running job that provides the nodes; empty to submit one.
         step_name: What Slurm calls the workers.
         client: Command that runs as part of the job, which ends with it; empty for none.
         batch: Environment variables for that.
@@ -286,7 +286,7 @@ def quoted(option: str) -> str:
 
 
 def first_error(text: str) -> str:
-    """The first line in which a command of Slurm says what is wrong, without its name."""
+    """Return the first line with an error of a Slurm command, without the command's name."""
     lines = [
         re.sub(r"^(sbatch|srun|scontrol|scancel|squeue): ", "", line)
         for line in text.splitlines()

@@ -32,7 +32,7 @@ def wait_for_workers(
         held: Which Slurm job has each host.
         timeout: Seconds within which they must; None is for ever.
         logs: With which the paths of the job's output begin.
-        give_up: Called with the Slurm jobs whose workers have not reported in time, to end them.
+        give_up: Called with the Slurm jobs of workers that have not reported in time, to end them.
 
     Raises:
         JobError: Some never will, or have not in time.

@@ -43,7 +43,7 @@ class SshCommand:
     Args:
         host: As ssh takes it.
         command: The ssh.
-        log: What it says on stderr goes to the end of this file.
+        log: Its stderr is appended to this file.
         env: Variables for it here.
         what: What of the host it is, for people.
     """
@@ -59,6 +59,7 @@ class SshCommand:
             opened(log.parent) as folder,
             open(folder.open(log.name, APPEND), "ab") as file,
         ):
+            # the file is appended to: lines of an earlier ssh must not count as said by this one
             self._begin = file.tell()
             try:
                 self.process = subprocess.Popen(
@@ -74,7 +75,7 @@ class SshCommand:
                 raise JobError(f"there is no {command[0]} on the PATH of this machine") from None
 
     def write(self, data: bytes) -> None:
-        """Write to the command; what has ended hears nothing."""
+        """Write to the command; ignored if the command has exited."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(data)
@@ -113,7 +114,7 @@ class SshCommand:
 
 
 class SshConnection:
-    """One machine. Made by `start`, or by another program whose master is used.
+    """One machine. Made by `start`, or by another program that shares its master connection.
 
     Args:
         host: As ssh takes it.
@@ -127,7 +128,7 @@ class SshConnection:
         self._env = env
 
     def start(self, ssh_args: Sequence[str], folder: str, log: Path, patience: float) -> SshCommand:
-        """Start the master, whose first line is to be heard."""
+        """Start the master connection; the caller waits for its first line."""
         ours = {
             "BatchMode": "yes",  # several at once can't ask, and there may be no user
             "ClearAllForwardings": "yes",  # those of the configuration; they may be taken

@@ -61,7 +61,7 @@ class Reach:
         folder: Where the sockets of workers are for this program, here and on each machine.
         away: The hosts that have no part of this machine, nor of another one of them, each once.
         connections: Of the hosts that were connected, by host.
-        failed: What is wrong with hosts that were left out, by host.
+        failed: The trouble of each host that was left out, by host.
     """
 
     def __init__(self, job: str, hosts: Sequence[str], ssh_args: Sequence[str], logs: Path) -> None:

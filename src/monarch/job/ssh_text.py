@@ -207,7 +207,7 @@ def ending(job: str, kept: str, workers: str, grace: float, bound: float) -> str
 
 
 def why(said: str, host: str, python: str, otherwise: str = "it said nothing") -> str:
-    """Return in one line what was wrong: the last telling output, and what to do about it."""
+    """Return the cause in one line: the last line of output that is no noise, and a hint."""
     lines = [line.strip() for line in said.splitlines()]
     words = [line for line in lines if line and not _NOISE.match(line)]
     last = words[-1] if words else next(filter(None, reversed(lines)), otherwise)

@@ -29,8 +29,8 @@ T = TypeVar("T")
 logger = logging.getLogger("monarch.job")
 
 _open: set[SSHWorkers] = set()
-"""Jobs whose connections end with this program, and not before: also if it keeps nothing but their
-hosts.
+"""Jobs with connections that end with this program. Held here so that they live even if the program
+keeps only their hosts.
 """
 
 
@@ -69,8 +69,8 @@ class SSHWorkers(WorkersJob):
         self._described = described
         self._start_timeout = start_timeout
         self._numbers: dict[HostId, int] = {}  # of workers
-        # workers ever: a number is never used again, as what is left of its worker may go at any
-        # time
+        # workers ever started: numbers are not reused, as files of an earlier worker may be removed
+        # at any time
         self._begun = 0
         self._workers: dict[int, WorkerProcess] = {}
         self._reports: dict[int, WorkerReport] = {}
@@ -202,7 +202,8 @@ class SSHWorkers(WorkersJob):
             }
             if each is None or self._reach is None:
                 return living
-            # an ssh ends some time after its worker, of whose end the program has been told
+            # an ssh process ends some time after its worker, and the worker's end is told to the
+            # program first
             reach = self._reach
         found = set()
         for host, connection in reach.connections.items():

@@ -1,8 +1,8 @@
 """The telemetry of a job.
 
-It is switched on for what is spawned later; other programs find the processes to ask.
+It is switched on for actors spawned later; other programs find the processes to ask.
 
-clients/<pid>  in the folder of a job's logs: a program that uses the job, until its end; what is in it is the name of its host
+clients/<pid>  in the folder of a job's logs: a program that uses the job, until its end; it has the name of its host
 run.duckdb     there: the file of its last run
 """
 
@@ -134,7 +134,7 @@ def client_of(folder: Path, job: str, here: bool) -> QueryEngineClient:
 
 
 def program_of(folder: Path) -> Program | None:
-    """The program on this machine that uses the job whose logs are in that folder."""
+    """Return the program on this machine that uses the job with logs in that folder."""
     for program in find():
         with suppress(FileNotFoundError), _ours.opened(folder / _CLIENTS) as clients:
             if clients.read(str(program.pid)) == program.host.encode():

@@ -9,8 +9,8 @@ file:
     its job runs and can run this spec       connect to it
     its job runs and is another one          JobError: nothing is evicted
 
-What was started is saved before anything else can go wrong, and told so (`_kept`): from then on it
-outlives this program.
+A started job is saved before anything else can go wrong, then `_kept` is called: from then on it
+may outlive this program.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
     """
 
     _repr_html_ = shown_by("job")
-    # whether all of its hosts are this machine, whose files need not be read by way of them
+    # whether all of its hosts are this machine: files are then read directly, not through hosts
     _is_all_here = False
     _saves_itself = True  # whether there is anything that another program could connect to
     # attributes that mean nothing in another process, and are not saved
@@ -126,7 +126,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
         """Called when the job has been saved: from now on it may outlive this program."""
 
     def _rebind_connection_inputs(self, spec: JobTrait) -> None:  # most kinds need none
-        """Take what is not saved, such as credentials, from `spec` into a cached job."""
+        """Take unsaved attributes, such as credentials, from `spec` into a cached job."""
 
     def _prepare_client_gateway(self) -> None:  # most kinds need none
         """Open the way to workers that this machine does not reach directly, before `_state`."""

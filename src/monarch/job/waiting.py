@@ -44,7 +44,7 @@ class Waiting:
 
         Args:
             state: In one line.
-            rows: A table of what is waited for, with a row for each, and why; on terminals alone.
+            rows: A table with a row for each host that is waited for, and why; on terminals alone.
         """
         if self.seconds < (_LIVE_AFTER if self._live else _LINES_AFTER) or sys.stderr is None:
             return

@@ -28,8 +28,8 @@ _BACKLOG = 128
 def main() -> None:
     """Run a worker; the one argument of the process is its `WorkerSpec` as JSON."""
     if os.getpid() == 1:
-        # of a container, where the kernel ignores what is not handled; all else there ends with
-        # this process
+        # process 1 of a container: the kernel drops signals without a handler for it, and all other
+        # processes there end with it
         signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     again: list[int] = []
     signal.signal(START_AGAIN, lambda number, _: again.append(number))

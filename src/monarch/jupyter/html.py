@@ -171,7 +171,7 @@ def _line(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """A line, escaped; controls are shown as such, so that no text can act on what is around it."""
+    """Escape a line; control characters are shown as text, and cannot affect the text around."""
     cut = text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."
     return escape(
         "".join(

@@ -7,7 +7,7 @@
     %%monarch sql [NAME] [--timeout 10]             the same of a whole cell; kept under that name
     %monarch ranks                                  the live map of all ranks
 
-What is asked gives an object, which the cell shows if it stands last: ``verdict = %monarch why``.
+A question returns an object, which the cell shows if it stands last: ``verdict = %monarch why``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from ..telemetry.rows import line_of
 from ..why import Verdict, why
 from ..why.report import lines as lines_of
 
-_PATIENCE = 5.0  # seconds for what was printed to be in files
+_PATIENCE = 5.0  # seconds for printed output to be in files
 _WINDOW = 3.0  # seconds of log in which the same line of many ranks is shown once
 
 

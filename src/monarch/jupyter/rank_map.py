@@ -3,9 +3,9 @@
 It is a widget of anywidget's, for JupyterLab, VS Code, marimo and others.
 
 A thread makes a picture each few seconds, as the admin interface does for its front page, and sets
-it as a trait: each view of the widget gets what is there, and each change. So it goes on while a
-cell waits. It rests while there is no view: each view says now and then that it is there. It
-ends with the program, or by `close`.
+it as a trait: each view of the widget gets the current picture, and each change. So it goes on
+while a cell waits. It rests while there is no view: each view says now and then that it is there.
+It ends with the program, or by `close`.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class MeshStrategy(DDPStrategy):
             self._launcher = _MeshLauncher(self, self._hosts)
 
     def _become_rank(self) -> None:
-        """Go on as one of the ranks, whose place is in the variables of torch elastic."""
+        """Go on as one of the ranks, with its place in the variables of torch elastic."""
         self.cluster_environment = TorchElasticEnvironment()
         self.set_world_ranks()
 

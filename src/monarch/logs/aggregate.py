@@ -7,7 +7,7 @@ kind is shown at once, the others when the window ends, as one `LogEntry` with t
 and the range of each number that differs. A kind that goes on has one entry per window; one that
 was silent for a whole window begins anew.
 
-What is shown may be trusted:
+The shown text may be trusted:
 
 * Words are equal, or lines are not of one kind. A number stands alone, with or without a unit
   behind it (``3ms``, ``12:34:56``, ``0x7f3a``); digits behind a letter belong to a word (``fp16``).

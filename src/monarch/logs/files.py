@@ -30,9 +30,9 @@ _STUCK = (
     10.0
 )
 _CLOSE_BOUND = 5.0  # seconds that the last lines get
-_MOST_OPEN = 200  # ranks whose files are open
+_MOST_OPEN = 200  # ranks with open files
 _LONGEST_NAME = 100  # bytes
-# what other ranks need not have
+# errors of one path, that other ranks need not have
 _OF_A_PATH = {None, errno.ENAMETOOLONG, errno.EISDIR, errno.ELOOP, errno.EACCES}
 
 Room = Callable[[], None]
@@ -55,7 +55,7 @@ class LogFiles:
 
     Attributes:
         job: Its id.
-        written: The files of lines as JSON to which these have written, before what was put aside.
+        written: The files of JSON lines that this has written to, by their paths before rotation.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class LogFiles:
             self._call_later(_STUCK, lambda: self._wait_no_longer(waiting))
 
     def close(self) -> None:
-        """Write what was put, and end.
+        """Write the queued lines, and end.
 
         A disk is not waited for longer than some seconds.
         """
@@ -312,7 +312,7 @@ class _RankFiles:
         self._text.close()
 
 
-# what is written: a few calls for each run of lines, however many there are
+# the written text: a few calls for each run of lines, however many lines it has
 
 
 def text_of(outputs: Iterable[Output]) -> str:

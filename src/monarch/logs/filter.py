@@ -28,7 +28,7 @@ class LineFilter(NamedTuple):
     Attributes:
         mesh: Name of the mesh.
         ranks: Ranks or coordinates, as `RankSelector` reads them.
-        level: Lowest level of records of `logging`. What was printed has no level: with one, it is
+        level: Lowest level of records of `logging`. Printed lines have no level: with one, they are
             left out.
         grep: Regular expression that the text must contain.
         since: Seconds since the epoch: the earliest time.

@@ -11,9 +11,9 @@ def flush_logs() -> Future[None]:
 
     It covers all that they have printed and logged by now.
 
-    `ProcMesh.flush_logs` does so for the hosts of one mesh. Neither is needed for what was printed
-    before an answer, which is shown before the program gets that; nor at the end of a program, of a
-    mesh or of a cell of a notebook.
+    `ProcMesh.flush_logs` does so for the hosts of one mesh. Neither is needed for lines printed
+    before an answer, as they are shown before the program gets that; nor at the end of a program,
+    of a mesh or of a cell of a notebook.
 
     Returns:
         A future that is done then. Where the output of this program is not read, that may be never:

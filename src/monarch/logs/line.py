@@ -12,7 +12,7 @@ class LogLine(NamedTuple):
         time: Seconds since the epoch: when a record was made, or when the host agent read a printed
             line.
         stream: ``"stdout"``, ``"stderr"``, or ``"log"`` for a record of `logging`.
-        level: Level of the record, as `logging` counts; 0 for what was printed.
+        level: Level of the record, as `logging` counts; 0 for printed lines.
         text: The line without its newline; a record with its traceback is one text of several
             lines.
         host: Name of the host.
@@ -45,7 +45,7 @@ class LogLine(NamedTuple):
 
     def to_json(self) -> str:
         """Return the line as one line of JSON; empty attributes are left out."""
-        import json  # here and below: who shows lines on a terminal needs none
+        import json  # here and below: showing lines on a terminal needs none
 
         return json.dumps(
             {

@@ -41,7 +41,7 @@ def runs(numbers: Iterable[int]) -> str:
 def coordinates(point: str) -> dict[str, int]:
     """The coordinates of a rank, by dimension, from their text ``"hosts=1,gpus=3"``.
 
-    What is no such part is left out.
+    Other parts are left out.
     """
     parts = (part.partition("=") for part in point.split(","))
     return {name: int(index) for name, _, index in parts if index.isdecimal()}

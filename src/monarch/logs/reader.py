@@ -3,8 +3,8 @@
 Files in, lines out, by time.
 
 A rank has a file ``<mesh>_<rank>.jsonl`` and, once that was full, ``.jsonl.1`` (its newest
-predecessor), ``.jsonl.2`` and so on. What is read at once is a piece of each file; nothing is ever
-read as a whole. What is no line (torn by a crash, or rubbish) is passed over and counted.
+predecessor), ``.jsonl.2`` and so on. Files are read in pieces, never as a whole. A malformed line
+(torn by a crash, or rubbish) is passed over and counted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class MergedLines:
     Args:
         folder: The files are ``<folder>/<host>/*.jsonl``; it need not exist yet.
         wanted: Which lines.
-        without: Names of hosts whose files are read elsewhere.
+        without: Names of hosts with files that are read elsewhere.
 
     Raises:
         ValueError: The filter makes no sense.
@@ -88,7 +88,7 @@ class RankFile:
 
     Args:
         path: The file that is written.
-        since: Seconds since the epoch: what is much older need not be read.
+        since: Seconds since the epoch: much older files need not be read.
         most: Bytes that are read, the last ones; 0: all.
 
     Attributes:
@@ -110,7 +110,7 @@ class RankFile:
         self.rubbish = 0
 
     def read(self, matches: Callable[[LogLine], bool]) -> Iterator[Timed]:
-        """Yield what was not read before, with the time by which it is merged.
+        """Yield the lines not yet read, each with the time by which it is merged.
 
         That never goes back.
         """
@@ -207,7 +207,7 @@ class RankFile:
                 now = os.stat(self._path)
                 if (now.st_dev, now.st_ino) == self._file:
                     return self._was_truncated(now.st_size)
-            self._rotated = True  # what was written until then is still to be read
+            self._rotated = True  # the rest of the rotated file is still to be read
             return True
         parts = _parts(self._path)
         at = next((i for i, (_, file) in enumerate(parts) if file == self._file), len(parts))

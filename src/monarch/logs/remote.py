@@ -109,7 +109,7 @@ def open_remote(
         meshes: Attached hosts.
         folder: Of the job, the same on every host.
         wanted: Which lines.
-        here: Names of the hosts whose files are here.
+        here: Names of the hosts with files here.
     """
     readers, unreachable = [], []
     for mesh in meshes:

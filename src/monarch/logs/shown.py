@@ -28,7 +28,7 @@ class Shown(NamedTuple):
     window: float
 
     def left_of(self, mesh: str, output: Output) -> Output | None:
-        """Return what is left to show of an output, if anything.
+        """Return the part of an output that is to be shown, if any.
 
         Args:
             mesh: Id of the proc mesh.

@@ -50,7 +50,7 @@ class TerminalStyle:
         self._tames = colours or screen
 
     def render(self, entry: LogEntry) -> str:
-        """The text of an entry, with who said it in front of each of its lines."""
+        """The text of an entry, with its author in front of each line."""
         line, several = entry.line, len(entry.ranks) > 1
         who = (
             f"{line.mesh} {entry.who if several else line.rank}"

@@ -63,7 +63,7 @@ class LogView:
         )
 
     def expire(self) -> None:
-        """Show what has been held for its time."""
+        """Show lines that were held for their full time."""
         now = time.monotonic()
         for mesh, lines in list(self._meshes.items()):
             self._write(lines.expire(now))

@@ -2,8 +2,8 @@
 
 The names are `monarch.remotemount`, `monarch.gather_mount`, and the mounts of jobs.
 
-What is on the side with the files: `folder`, `watch` and the actor `source`. On the other side:
-`view`, what is known of them; `blocks`, their content; `content`, how that comes; `tree`, several
+On the side with the files: `folder`, `watch` and the actor `source`. On the other side:
+`view`, their known state; `blocks`, their content; `content`, how that comes; `tree`, several
 views in one; `fuse`, which mounts that; `table`, the mounts of a machine; the actor `daemon`.
 `mount` ties these together; `place` tells where folders are.
 

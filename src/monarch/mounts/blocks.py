@@ -82,8 +82,8 @@ class Memory:
     def ahead(self) -> int:
         """How many blocks of each open file may be fetched ahead, with none lost before it is read.
 
-        A quarter of a file's share: the rest is for what was read, and for what the kernel asks for
-        ahead by itself.
+        A quarter of a file's share: the rest is for blocks already read, and for the kernel's own
+        read-ahead.
         """
         return self._most // (4 * max(1, len(self.files)))
 
@@ -116,7 +116,8 @@ class Blocks:
     """The blocks of all files of a view.
 
     Args:
-        live: Ask only for what has changed of what is there already.
+        live: Of a block that is there already, ask only for the bytes appended since, if the others
+            are unchanged.
         memory: Where they stay.
     """
 
@@ -152,12 +153,12 @@ class Blocks:
     def first(self, path: str, attributes: Attributes) -> Block:
         """The first block, asked for now."""
         with self._lock:
-            if not self._live:  # what was read before says nothing of now
+            if not self._live:  # earlier contents say nothing about the present ones
                 self._memory.drop((self, path, 0))
             return self._fetch(path, attributes, [0])[0]
 
     def put(self, path: str, attributes: Attributes, content: bytes) -> None:
-        """The first block of a file whose content came with its name."""
+        """The first block of a file that had its content sent with its name."""
         self._memory.put(
             (self, path, 0), Block(attributes, completed((attributes, False, content)))
         )

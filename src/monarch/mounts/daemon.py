@@ -36,7 +36,7 @@ class Daemon(Actor):
 
     @endpoint
     def look(self, point: str) -> FolderPlace:
-        """Return where it would mount, after removing what was left there.
+        """Return where it would mount, after removing stale mounts.
 
         Raises:
             MountError: This machine can mount nothing.
@@ -69,7 +69,7 @@ class Daemon(Actor):
         fuse = import_module(".fuse", __package__)
         # of two programs that mount at the same point, the second one sees the first one's
         with mounting_alone():
-            # `ismount` denies one whose process has died
+            # `ismount` denies a mount after its process has died
             taken = self._point in (each.point for each in find_mounts())
             if not taken:
                 os.makedirs(self._point, exist_ok=True)
@@ -95,12 +95,14 @@ class Daemon(Actor):
             view.forget()
         if self._serving.is_set():
             self._operations.look_again()
+        # the kernel believes names and attributes for so long, and there is no call to make it
+        # forget all
         time.sleep(STALE_SECONDS)
         return self._serving.is_set()
 
     @endpoint
     def unmount(self) -> None:
-        """End it. Who has files open gets errors."""
+        """End it. Programs with open files get errors."""
         if self._serving.is_set():
             unmount(self._point)
 

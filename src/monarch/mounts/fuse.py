@@ -4,7 +4,7 @@ The actor of `daemon` imports it when it is to mount, and calls `serve`.
 
 A small shell, in a session of its own, unmounts when that process ends: it waits for the end of a
 pipe. If the shell is killed, too, as at the end of a batch job, the next mount of this user on that
-machine removes what was left.
+machine removes the stale one.
 """
 
 from __future__ import annotations
@@ -60,9 +60,10 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
         self._files: dict[int, tuple[OpenFile, str | None]] = {}
         self._fuse = ctypes.c_void_p()  # the library's
         self._numbers = itertools.count(1)
-        self._told: dict[str, Attributes] = {}  # what the kernel knows of files
-        self._cached: dict[str, Attributes] = {}  # what files were whose content it may have
-        self._readers: Counter[str] = Counter()  # of its cache
+        self._told: dict[str, Attributes] = {}  # attributes that the kernel was told
+        # attributes of files when it may have cached their contents
+        self._cached: dict[str, Attributes] = {}
+        self._readers: Counter[str] = Counter()  # open files that use its cache, by path
         self._lock = threading.Lock()  # of the last three
         self._ids = {"st_uid": os.getuid(), "st_gid": os.getgid(), "st_nlink": 1}
 
@@ -134,6 +135,7 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
                 info.keep_cache = before == attributes
                 self._cached[path] = attributes
                 self._readers[path] += 1
+        # past the kernel's cache, which has another version for other readers
         info.direct_io = not shared
         info.fh = next(self._numbers)
         self._files[info.fh] = file, path if shared else None
@@ -192,7 +194,7 @@ def serve(
         What answers the kernel.
 
     Raises:
-        MountError: The kernel has refused; the text says what is known of it.
+        MountError: The kernel has refused; the text gives its reason, if known.
     """
     name = own_name(key)
     keeper = subprocess.Popen(
@@ -218,6 +220,7 @@ def serve(
             failure.append(error)
         finally:
             assert keeper.stdin is not None
+            # tells the shell that the mount is over: a `read` of its standard input ends
             keeper.stdin.close()
             keeper.wait()
             changed.set()

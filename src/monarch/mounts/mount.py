@@ -110,7 +110,7 @@ class Mount:
         self.open()
 
     def close(self) -> None:
-        """Unmount on all hosts that are there. Who has files open gets errors."""
+        """Unmount on all hosts that are there. Programs with open files get errors."""
         owner, self._owner = self._owner, None
         if owner is not None:
             with suppress(SupervisionError, ActorError):

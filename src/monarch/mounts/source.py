@@ -20,13 +20,13 @@ from .watch import FolderWatch
 
 T = TypeVar("T")
 
-_PATIENCE = 20.0  # seconds for a block by RDMA: less than who waits for it has
+_PATIENCE = 20.0  # seconds for a block by RDMA: less than its reader waits
 
 
 class FolderSource(Actor):
     """A folder.
 
-    Each answer is a value, or the number of an error: what is not there is nothing special, and has
+    Each answer is a value, or the number of an error: a missing file is nothing special, and gets
     no traceback.
 
     Args:

@@ -57,7 +57,7 @@ def remove_stale() -> None:
 def unmount(point: str) -> None:
     """Unmount at once: open files give errors from then on.
 
-    Without effect on what is no mount.
+    No effect if there is no mount.
     """
     with suppress(subprocess.TimeoutExpired):
         subprocess.run(

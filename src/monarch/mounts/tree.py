@@ -28,7 +28,7 @@ class MountTree:
 
     def __init__(self, views: Mapping[str, MountView]) -> None:
         self.views = dict(views)
-        # those that are no part of a view, and what is in them
+        # folders above the views, with the names in each
         self._folders: dict[str, dict[str, None]] = {"": {}}
         for path in views:
             while path:

@@ -1,13 +1,13 @@
-"""A folder as it is seen from elsewhere: what is known of it, and what it takes to ask for more.
+"""A folder as it is seen from elsewhere: its known state, and the means to ask for more.
 
 Two kinds of view differ in how long they believe what they know. A *live* one is that of files
 which others write: it asks again after a second, or as soon as it is told of a change. One that
-is *kept* believes what it has seen until `forget`, and answers from that what is not there, which
-is most of what an import asks.
+is *kept* believes what it has seen until `forget`, and answers from that which names do not exist,
+the most frequent question of an import.
 
-What ends a wait: the answer, the end of who is asked, or `PATIENCE`. Who waits takes up a thread
-that views of other folders need, so `MOST_PATIENT` operations at most go on waiting once the other
-side has been silent for `SILENCE`. Every failure of the other side is an OSError.
+What ends a wait: the answer, the end of the other side, or `PATIENCE`. A waiting operation takes up
+a thread that views of other folders need, so `MOST_PATIENT` operations at most go on waiting once
+the other side has been silent for `SILENCE`. Every failure of the other side is an OSError.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ STALE_SECONDS = 0.25
 MOST_AHEAD = 8
 """Blocks, at most, that are fetched before they are read."""
 
-_LIFE = 1.0  # seconds for which a live view believes what it knows
-_MOST = 500_000  # names that are known at once
-_MOST_SENT = 4096  # files whose content came with their names, a few KiB each
+_LIFE = 1.0  # seconds for which a live view trusts its knowledge
+_MOST = 500_000  # names in memory at once
+_MOST_SENT = 4096  # files with contents sent along with their names, a few KiB each
 _NEVER = -math.inf, None  # asked for
 # which have an actor each over there: one may answer while the other hangs
 _NAMES, _CONTENT = "names", "content"
@@ -70,7 +70,7 @@ class MountView:
         self._sent: dict[str, tuple[Attributes, bytes]] = {}  # files that came with their names
         self.memory = memory or Memory(64)
         self._blocks = Blocks(ask, live, self.memory)
-        self._lock = threading.Lock()  # of what is known, and of who waits
+        self._lock = threading.Lock()  # of the known state, and of the waiting operations
         self._waiting = {_NAMES: 0, _CONTENT: 0}  # operations
         # when the last answer came, or the first of those began to wait
         self._heard = {_NAMES: 0.0, _CONTENT: 0.0}
@@ -191,7 +191,7 @@ class MountView:
         known: Mapping[str, Attributes | int],
         listed: Mapping[str, dict[str, None]] | None = None,
     ) -> None:
-        """Believe what was asked for at some time, unless it has changed since."""
+        """Take over answers to a question asked at `asked`, unless all was forgotten since."""
         with self._lock:
             if asked <= self._forgotten:
                 return
@@ -202,6 +202,8 @@ class MountView:
             if len(self._known) + len(known) > _MOST:  # by those that were asked for one by one
                 self._known.clear()
             for path, found in known.items():
+                # an answer to an earlier question must not replace a later one, or the note that
+                # the file has changed since
                 if self._known.get(path, _NEVER)[0] < asked:
                     self._known[path] = asked, found
             for path, names in (listed or {}).items():
@@ -212,6 +214,7 @@ class MountView:
         try:
             answer = self._answer(block.answer, path, side=_CONTENT)
         except BaseException:
+            # a failed block must be asked for again, not remembered
             self._blocks.drop(path, block)
             self.lost(path)
             raise
@@ -233,6 +236,7 @@ class MountView:
         with self._lock:
             if not self._waiting[side]:
                 self._heard[side] = began
+            # only some may wait long: each holds one of the threads that answer the kernel
             patient = sum(self._waiting.values()) < MOST_PATIENT
             self._waiting[side] += 1
         try:
@@ -258,7 +262,7 @@ class OpenFile:
     """A file that is being read.
 
     If it is replaced by another one meanwhile, that is an error. A live one is followed; one that
-    is kept is as long as it was, and if what was read of it has changed, that is an error.
+    is kept is as long as it was, and if blocks already read have changed, that is an error.
 
     Args:
         view: What it is a part of.
@@ -269,7 +273,7 @@ class OpenFile:
         self._view = view
         self._path = path
         self.attributes = attributes
-        self._alike = {attributes}  # what it was when it still held what has been read
+        self._alike = {attributes}  # states in which it still held the blocks that were read
         self._seen: set[int] = set()  # blocks that have been read
         self._last = -1  # block that was read last
         self._ahead = 1  # blocks that are fetched while one is read
@@ -291,6 +295,8 @@ class OpenFile:
         if abs(needed.start - self._last) > MOST_AHEAD:
             self._ahead = 1
         elif needed.start > self._last:
+            # doubled as long as it is read in order: a few blocks at random places cost no more
+            # than themselves
             self._ahead = min(MOST_AHEAD, 2 * self._ahead)
         self._last = needed[-1]
         parts = []
@@ -306,7 +312,7 @@ class OpenFile:
         return parts
 
     def is_current(self) -> bool:
-        """Return whether what was read is still what the file holds; if not, it is an error."""
+        """Return whether the file still holds the blocks that were read; if not, later reads fail."""
         try:
             self._check(self._view.stat(self._path))
         except OSError:

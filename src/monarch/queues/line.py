@@ -2,9 +2,8 @@
 
 An item that a consumer does not get, or no longer wants, comes back.
 
-A consumer waits in turns of a few seconds: one whose process has ended is out of the line with its
-turn, and so is one that waits no longer. What it was given meanwhile comes back after its lease, or
-at once.
+A consumer waits in turns of a few seconds: a consumer that has died, or waits no longer, leaves the
+line with its turn. What it was given meanwhile comes back after its lease, or at once.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from ..errors import BackpressureError
 E = TypeVar("E")
 V = TypeVar("V")
 Given: TypeAlias = "tuple[int, V]"
-"""The ticket by which a consumer says what has become of it, and what was given."""
+"""A ticket by which the consumer reports the outcome, and the value given to it."""
 
 _TURN = 2.0  # seconds
 
@@ -37,7 +36,7 @@ async def done(
 ) -> bool:
     """Wait for an answer, and return whether there was one in time.
 
-    A waiter that is late, or whose call was cancelled, leaves the line.
+    A waiter that is late, or was cancelled, leaves the line.
 
     Args:
         answer: What ends the wait.
@@ -58,7 +57,7 @@ class Leases(Generic[V]):
 
     Args:
         seconds: In which that must be known.
-        take_back: Is called with what has not arrived.
+        take_back: Called with each value that has not arrived.
     """
 
     def __init__(self, seconds: float, take_back: Callable[[V], None]) -> None:
@@ -97,8 +96,8 @@ class Consumer(PendingOperation):
         name: What it waits for.
         ask: Asks for so many seconds. The answer is a `Given`, or the class of an error: `Empty`
             where the turn was too short.
-        settle: Tells the actor what has become of that ticket.
-        unseal: Makes of what was given what the future has, in the thread of the first reader.
+        settle: Tells the actor the outcome of that ticket.
+        unseal: Converts the given value to the future's result, in the thread of the first reader.
         timeout: Seconds in which there must be an answer; None for any time.
     """
 

@@ -120,12 +120,12 @@ class Queue(Generic[T]):
 
     The handle is sent in messages, and to the constructors of actors. An item is pickled where it
     is put, and unpickled where it is taken: the process between needs neither its class nor its
-    libraries. An item on its way to a consumer whose process ends is given to another one, after
-    `lease` seconds; one for a future that was dropped, at once.
+    libraries. If a consumer's process ends, an item on its way there is given to another consumer
+    after `lease` seconds; if only the future was dropped, at once.
 
     Args:
         procs: A mesh of one process, which keeps the items.
-        maxsize: Items that it holds, at least 1. Who puts one more waits for room.
+        maxsize: Items that it holds, at least 1. A producer that puts one more waits for room.
         name: Of its actor, as failures and logs show it.
         lease: Seconds in which an item must reach its consumer. A process that stands still for
             longer on its way may take an item that another one has been given, too.

@@ -267,7 +267,7 @@ class ReplayActor(Actor):
         self._move()
 
     def _is_at(self, version: int) -> None:
-        """The policy has got there: what is too old now goes."""
+        """Note the policy's new version, and drop items that are now too old."""
         if version <= self._version:
             return
         self._version = version
@@ -319,9 +319,9 @@ class ReplayBuffer(Generic[T]):
     Args:
         procs: A mesh of one process, which keeps the items.
         capacity: Items that it holds, at least 1.
-        consume: Whether an item is drawn once. If so, who adds one more than `capacity` waits until
-            some are drawn, which holds producers to the speed of the consumers. Otherwise items are
-            drawn again and again, and the oldest gives way.
+        consume: Whether an item is drawn once. If so, a producer that adds one more than `capacity`
+            waits until some are drawn, which holds producers to the speed of the consumers.
+            Otherwise items are drawn again and again, and the oldest gives way.
         max_age: Versions that an item may be behind the newest one; older ones are dropped. None
             keeps them all.
         memory: Bytes of items to keep in memory. The rest is on disk, in files that are gone when
@@ -390,8 +390,8 @@ class ReplayBuffer(Generic[T]):
 
         Args:
             count: How many, from 1 to the capacity.
-            version: Of the policy that will learn from them: what is more than `max_age` behind it
-                is dropped first.
+            version: Of the policy that will learn from them: items more than `max_age` versions
+                behind it are dropped first.
             order: ``"random"``, each with equal chance; ``"oldest"`` or ``"newest"``, by the time
                 at which they were added.
             batch: A number, such as that of a step. Whichever process asks for the same number

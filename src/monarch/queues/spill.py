@@ -60,7 +60,7 @@ class Spill:
         """Write an item to disk.
 
         Raises:
-            OSError: The disk is full, for one. What was written of it is written over by the next.
+            OSError: The disk is full, for one. The next item overwrites the part that was written.
         """
         if self._segment.size >= _SEGMENT:
             self._segment = _Segment(self._folder)

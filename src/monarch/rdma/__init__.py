@@ -10,7 +10,7 @@ ways to move bytes; `transfer`, which ties these together; `plane`, one per proc
 `action`, the public face; on top of it `state`, with `shards`, `tensors`, `seqlock` and `steps`,
 and `replica`, with `directory`. Importing this imports neither torch nor numpy.
 
-What may not live here: what is sent with messages (`_core.wire`). Read docs/rdma.md, then
+What may not live here: data sent with messages (`_core.wire`). Read docs/rdma.md, then
 `registry`.
 
 Imports `_core.plane`, `actor`, `rdma.paths`.

@@ -29,7 +29,7 @@ class Block(NamedTuple):
         return None if any(size <= 0 for size in shape) else Block(start, shape)
 
     def without(self, part: Block) -> Iterator[Block]:
-        """Boxes that make up what is left of this one without `part`, which lies in it."""
+        """Split the rest of this box into boxes after `part`, which lies in it, is cut out."""
         start, shape = list(self.start), list(self.shape)
         for dim, (begin, size) in enumerate(zip(part.start, part.shape, strict=True)):
             end = start[dim] + shape[dim]

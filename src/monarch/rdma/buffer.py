@@ -41,8 +41,8 @@ class RDMABuffer:
 
     It pickles to some hundred bytes and may be sent anywhere, any number of times. The memory stays
     until `drop`, until the actor that made the buffer ends, or until no process has a handle any
-    more. Keep one wherever the memory is still needed: what is only on its way in a message keeps
-    it for `rdma_lease_grace`.
+    more. Keep one wherever the memory is still needed: a handle that is only in a message on its
+    way keeps the memory for `rdma_lease_grace`.
 
     Args:
         data: A contiguous torch tensor, on the CPU or a GPU, or anything with a contiguous buffer:
@@ -80,6 +80,7 @@ class RDMABuffer:
                 " other paths"
             )
         allowed()  # a knob that can't be read is told here
+        # before a handle can reach another process, which reads by `process_vm_readv`
         admit_tracers()
         cell = context()._cell
         self.plane = plane_of(cell.hub)
@@ -292,7 +293,7 @@ class RDMABuffer:
     def operation(
         self, memory: Memory, start: int, offset: int, nbytes: int, write: bool
     ) -> Operation:
-        """Return an operation whose ranges were checked before.
+        """Return an operation without checking its ranges: the caller has done so.
 
         Args:
             memory: Local memory.
@@ -341,7 +342,7 @@ class RDMABuffer:
         Args:
             record: What it is asked.
             here: Called in place of that, if this process is the owner.
-            what: What is waited for, for time-outs.
+            what: Description of the wait, for time-out errors.
 
         Returns:
             A future of the answer.
@@ -371,6 +372,7 @@ class RDMABuffer:
         return self
 
     def __reduce__(self) -> Any:
+        # a message on its way holds no lease: the owner waits for `rdma_lease_grace` from here on
         self._lease.note_pickled()
         return _received, (self._info,)
 

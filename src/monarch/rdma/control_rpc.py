@@ -47,7 +47,7 @@ def ask_for_life(hub: Hub, address: ProcAddress) -> Future[Any]:
 
 
 class OwnerWatch:
-    """Notices the end of an owner, also of one that takes no part in what is waited for.
+    """Notices the end of an owner, even if it takes no part in the transfer.
 
     The end of a process is noticed only while it owes an answer. So one is asked for, and not
     waited for.
@@ -64,6 +64,7 @@ class OwnerWatch:
     def check(self) -> None:
         """Raises OwnerLostError if it has ended, or can't be reached."""
         if self._answer is not None and self._answer.done():
+            # raises where the owner has ended
             self._answer.get()
             self._answer, self._ask_at = None, time.monotonic() + _QUIET
         if self._answer is None and time.monotonic() >= self._ask_at:

@@ -14,7 +14,7 @@ however many there are: a tree that grows as they arrive. A reader is sent, in t
 So the source sends each version to `fanout` readers of each layout, if none of them fails.
 
 Copies serve readers of the same layout: the same parts of the same tensors, of the same sources. No
-reader waits for one that waits for it: who reads has been given a version that is there already.
+reader waits for one that waits for it: a reader has been given a version that is there already.
 """
 
 from __future__ import annotations

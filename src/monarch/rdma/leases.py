@@ -81,12 +81,15 @@ class Lease:
         with self._lock:
             self._used -= 1
             waiting, self._waiting = ([], self._waiting) if self._used else (self._waiting, [])
+        # out of the lock: an answer is a message to the owner, which may have to wait for room
         for answer in waiting:
             answer()
 
     def recall(self, reason: str, answer: Callable[[], None]) -> None:
         """The owner takes it back; `answer` is called when no transfer uses it any more."""
         with self._lock:
+            # first: a transfer that begins from now on is refused, and those before are counted in
+            # `_used`
             self._recalled = reason
             self.grant = self.link = None
             if self._used:

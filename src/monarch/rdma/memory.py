@@ -104,7 +104,7 @@ def _tensor_over(data: memoryview) -> Any:
 
 
 def synchronize(tensor: Any) -> None:
-    """Wait until what was queued for the tensor's device by this thread is done."""
+    """Wait until the work that this thread queued on the tensor's device is done."""
     if tensor.is_cuda:
         sys.modules["torch"].cuda.current_stream(tensor.device).synchronize()
 
@@ -122,7 +122,7 @@ def share_with_process(memory: Memory) -> bytes:
     reductions = importlib.import_module("torch.multiprocessing.reductions")
     try:
         return pickle.dumps(reductions.reduce_tensor(memory.tensor))
-    except Exception as error:  # an allocator whose memory can't be shared, a device without IPC
+    except Exception as error:  # an allocator or a device without IPC
         raise UnavailableError(f"torch can't share it: {type(error).__name__}: {error}") from None
 
 
@@ -162,7 +162,7 @@ def _of_buffer(data: Any, use: str) -> HostMemory:
 
 
 def _of_array(data: Any, use: str) -> HostMemory:
-    """An array whose element type Python's buffers do not know, such as numpy's ``datetime64``."""
+    """An array of a type that Python's buffer protocol lacks, such as numpy's ``datetime64``."""
     interface = getattr(data, "__array_interface__", None)
     if interface is None or "O" in interface["typestr"]:
         raise NotMemoryError(
@@ -191,7 +191,7 @@ def _of_tensor(torch: Any, tensor: Any, use: str) -> Memory:
         raise NotMemoryError(
             f"{use}: the tensor has no memory behind it (meta, fake or functional)"
         )
-    storage = tensor.untyped_storage()  # not the tensor, whose storage can be exchanged
+    storage = tensor.untyped_storage()  # not the tensor: its storage can be exchanged
     if tensor.device.type == "cpu":
         return HostMemory(tensor.data_ptr(), nbytes, False, storage)
     flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)

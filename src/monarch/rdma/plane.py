@@ -51,7 +51,7 @@ class Plane:
             weakref.WeakValueDictionary()
         )
         self.closed: dict[tuple[object, ...], str] = {}  # paths that did not open, and why
-        self.told: set[tuple[object, ...]] = set()  # what was warned of
+        self.told: set[tuple[object, ...]] = set()  # warnings that were given
         # of shared states of this process, by the buffer of their words
         self._writes: dict[int, Writes] = {}
         self.registry.when_freed.append(partial(_forget, self._writes))
@@ -141,7 +141,7 @@ def plane_of(hub: Hub) -> Plane:
     return plane
 
 
-# control records of those who hold handles to what is here
+# control records from processes that hold handles to memory of this one
 
 
 @handles(records.Open)

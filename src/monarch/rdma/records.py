@@ -153,7 +153,7 @@ class Atomic(NamedTuple):
 
     Holder ──▶ owner.
 
-    Answer: what was there, or a `Refusal`.
+    Answer: the former value, or a `Refusal`.
     """
 
     claim: Claim

@@ -152,7 +152,7 @@ class Registry:
     def open(self, peer: ProcAddress, wanted: Open) -> list[Grant | Refusal]:
         """Answer holders that want to access the memory directly.
 
-        What is told will be recalled.
+        The grants will be recalled before the memory is freed.
         """
         return [self._grant(peer, wanted.place, claim) for claim in wanted.claims]
 
@@ -217,6 +217,7 @@ class Registry:
         region = self._regions.get(claim.id)
         past = self._past.get(claim.id)
         known = region if region is not None else past[0] if past is not None else None
+        # in constant time, and one answer for both: else a guesser would learn of ids and keys
         if known is None or not hmac.compare_digest(known.info.key, claim.key):
             raise RefusedError(
                 Refusal(
@@ -282,6 +283,7 @@ class Registry:
     def _release_forgotten(self, region: Region) -> None:
         grace = config.value("rdma_lease_grace")
         with self._lock:
+            # one timer at a time is enough: it looks at `pickled_at` anew
             if region.holders or region.timed or region.info.id not in self._regions:
                 return
             left = (
@@ -312,6 +314,8 @@ class Registry:
             send_record(
                 self._hub, granted, Recall(region.info.id, region.info.key, reason), request
             )
+            # the memory is let go only when each process with a grant has answered, or ended: a
+            # transfer under way still writes to it
             subscribe(request.future, lambda: self._free(region))
         else:
             self._free(region)
@@ -320,6 +324,7 @@ class Registry:
     def _free(self, region: Region) -> None:
         for hook in self.when_freed:
             hook(region.info.id)
+        # after the hooks: paths may have the memory registered with a device
         region.memory = None
         region.released.resolve(None)
 

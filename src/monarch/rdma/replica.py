@@ -1,8 +1,8 @@
 """`Replica`: a copy of a shared state that is updated repeatedly, and that replicas read.
 
 The process of the first source keeps a `Directory` of replicas, and tells each one from whom to
-read. What ends the waits: the deadline of the pull; the end of that process, which is told to who
-asks; the end of a replica, upon which its readers ask again, and its place is free.
+read. What ends the waits: the deadline of the pull; the end of that process, which is told to the
+requester; the end of a replica, upon which its readers ask again, and its place is free.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Replica:
     Only `pull` may change the tensors, or others would read something else.
 
     Args:
-        sources: Who shares the state, as for `pull`; in the same order in all replicas.
+        sources: The shared states, as for `pull`; in the same order in all replicas.
         into: Mappings and sequences of tensors or arrays, by the names of the sources; a part of
             those will do.
         shards: As for `share_state`, of the tensors of `into`.
@@ -83,7 +83,7 @@ class Replica:
         """Get the newest version, if it is not there already.
 
         Args:
-            newer: Wait for one that is newer than what is there.
+            newer: Wait for a version newer than the one already pulled.
             timeout: Seconds, for all of it.
 
         Returns:
@@ -143,7 +143,9 @@ class Replica:
         token = 0
         try:
             copy = yield within(plane, self._seek(plane, wanted), deadline)
+            # from here on the tensors are neither the old version nor the new one
             self._versions = None
+            # its readers see that a write has begun, and read elsewhere or again
             token = self._shared.versions.begin().get()
             if copy is None:
                 versions = (
@@ -164,11 +166,12 @@ class Replica:
                 ) from None
             raise
         self._shared.versions.end(token, whole=True).get()
+        # only now: the directory may give this copy to others
         self._settle(Copy(self._handle, token, versions))
         return versions
 
     def _read(self, plane: Plane, copy: Copy, deadline: Deadline) -> Steps[None]:
-        # made by a replica, whose process has proved its identity
+        # safe to unpickle: made by a replica in a process that has proved its identity
         shared: SharedState = pickle.loads(copy.handle)
         operations = plan_reads([shared], self._tensors).operations
         yield from pull_once(

@@ -7,7 +7,7 @@ A reader looks at them, reads, and looks again: if as many writes had ended as h
 began since, the content did not change meanwhile. It sends no message, and no writer waits for it.
 
 Writers tell the owner's process when they begin and end, and it counts: for it knows who of them
-has died. A write that failed, or whose process died, leaves the state torn, until all of it is
+has died. A write that failed, or died with its process, leaves the state torn until all of it is
 written anew.
 
 Writers do not see each other. Those of different elements may write at one time; those of the same
@@ -62,7 +62,7 @@ class Versions:
         Args:
             token: What `begin` returned.
             whole: All of the state was written.
-            failed: What is there now is neither old nor new.
+            failed: The state is now neither the old one nor the new one.
         """
         return self._tell(token, whole, failed)
 

@@ -19,7 +19,7 @@ _BEGAN, _ENDED, _FAILED, _MENDED = range(WORDS)
 
 
 class _Open(NamedTuple):
-    """A write in progress: whose, and how many had failed when it began."""
+    """A write in progress: the writer, and how many writes had failed when it began."""
 
     writer: ProcAddress
     failed: int
@@ -52,6 +52,8 @@ class Writes:
             ended = self._open.pop(step.token, None)
             if ended is not None:
                 if step.whole:
+                    # only failures from before this write began are mended: a later one may have
+                    # torn what this wrote
                     self._words[_MENDED] = max(int(self._words[_MENDED]), ended.failed)
                 self._end(step.failed)
             return step.token

@@ -136,7 +136,7 @@ def empty_like(sources: States, *, shards: Shards | None = None) -> Any:
     They are tensors of torch where those are, otherwise arrays of numpy.
 
     Args:
-        sources: Who shares them.
+        sources: The shared states.
         shards: Which part of each is wanted, as for `share_state`; by default all of it. A `Shard`
             does not say how large a part is, so it takes a `Split`.
 
@@ -174,7 +174,7 @@ def pull(
     """Fill the tensors of a state dict, in place, from what others share.
 
     Args:
-        sources: Who has it. Where several have the same elements, the first is read.
+        sources: The shared states to read. Where several have the same elements, the first is read.
         into: Mappings and sequences of tensors or arrays, by the names of the sources; a part of
             those will do.
         shards: As for `share_state`, of the tensors of `into`.
@@ -355,7 +355,7 @@ def push(
 
     Args:
         state: As for `share_state`; leave it unchanged until the future is done.
-        targets: Who shall get it.
+        targets: The shared states to write.
         shards: As for `share_state`, of the tensors of `state`.
         timeout: Seconds, for all of it.
 
@@ -390,6 +390,8 @@ def _push(
     writing = False
     try:
         for target, _ in writes:
+            # all begin before any byte moves: a pull that overlaps notices, whichever targets it
+            # reads
             begins.append((target.versions, target.versions.begin()))
         for _, begin in begins:
             yield within(plane, begin, deadline)

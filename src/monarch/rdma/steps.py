@@ -25,7 +25,7 @@ def in_turn(plane: Plane, steps: Steps[R], what: str) -> Future[R]:
     Args:
         plane: The plane of this process.
         steps: A generator that yields what it waits for.
-        what: For time-outs: what is waited for.
+        what: Description of the wait, for time-out errors.
     """
     finished: Promise[R] = Promise(what)
     _go_on(plane, steps, finished, None)
@@ -40,7 +40,7 @@ def _go_on(plane: Plane, steps: Steps[R], finished: Promise[R], before: Future[A
             finished.resolve(end.value)
             return
         except Exception as error:
-            error.__traceback__ = None  # whose frames hold the memory
+            error.__traceback__ = None  # its frames hold references to the memory
             finished.reject(error)
             return
     waited_for = before

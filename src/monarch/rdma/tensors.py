@@ -86,7 +86,7 @@ def tensors_of(state: State, shards: Shards | None) -> dict[Name, LocalTensor]:
 
 
 def sequences_of(state: Any, name: Name = ()) -> Iterator[Name]:
-    """Names of what are sequences, not mappings, in a state."""
+    """Yield the names of those parts of a state that are sequences, not mappings."""
     if isinstance(state, (list, tuple)):
         yield name
     for key, value in _items(state) or ():

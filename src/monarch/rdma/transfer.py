@@ -159,6 +159,7 @@ class _Transfer(Promise[None]):
             for lease in {operation.lease: None for operation in self._operations}:
                 try:
                     lease.begin()
+                    # only those that have begun are ended below
                     begun.append(lease)
                 except RDMAError as error:
                     self._note(error, lease)
@@ -167,8 +168,11 @@ class _Transfer(Promise[None]):
             self._errors.append(error)
         finally:
             for lease in begun:
+                # before the future is done: a `drop` waits for this, and may follow the transfer at
+                # once
                 lease.end()
         if self._unexplained:
+            # the cause comes from the owner's agent: the broken path alone knows only that it broke
             in_turn(self._plane, self._explain(), "why an owner is gone")
         elif self._errors:
             self.end_with(self._errors)
@@ -177,7 +181,7 @@ class _Transfer(Promise[None]):
 
     def end_with(self, errors: Sequence[Exception]) -> None:
         for error in errors:
-            error.__traceback__ = None  # whose frames hold the memory
+            error.__traceback__ = None  # its frames hold references to the memory
         # that of a lost owner is there once for each of its buffers
         first, *others = dict.fromkeys(errors)
         if isinstance(first, RDMAError):
@@ -255,6 +259,8 @@ class _Transfer(Promise[None]):
         except UnavailableError as error:
             for piece in pieces:
                 give_up(self._plane, piece.lease, piece.grant, link, str(error))
+            # once more from the choice of a path, which leaves out the one just given up: this ends
+            # when none is left
             self._move(((), pieces) if write else (pieces, ()))
         except RDMAError as error:
             self._note(error, pieces[0].lease, link.path)

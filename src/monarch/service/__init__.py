@@ -1,9 +1,9 @@
 """Replicated services: one handle, many replicas of an actor; what fails is replaced under it.
 
 `handle` is what callers hold, `keeper` an actor that owns the replicas. Each process that calls has
-one `router` for a service, which knows the replicas, counts what is outstanding at each, and picks;
-so a call goes from its caller straight to a replica. `calls` are requests that may be asked again
-elsewhere. `batching` stands alone: it works on any async actor.
+one `router` for a service, which knows the replicas, counts the outstanding calls of each, and
+picks one; so a call goes from its caller straight to a replica. `calls` are requests that may be
+asked again elsewhere. `batching` stands alone: it works on any async actor.
 
 Read `handle`, then `router` and `keeper`.
 

@@ -119,7 +119,7 @@ def batched(*, max_size: int, max_wait: float = 0.0) -> _Decorator:
     Args:
         max_size: Items in a batch, at most.
         max_wait: Seconds that an item waits for others, where a batch could begin. 0: a batch has
-            what is there.
+            the items that are already waiting.
 
     Returns:
         The decorator.

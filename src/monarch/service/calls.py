@@ -138,6 +138,7 @@ class Attempt:
             failed = self._failed
         if not left:
             replica.release(self.late)
+        # out of the lock: this may make the next attempt, or complete the future
         if first:
             self._call.failed(self, rank, reply)
         elif not left and not failed:
@@ -169,7 +170,7 @@ class ReplicaCall(ReplicaRequest):
     """A call to one replica: `call_one`. The value is that of its first rank.
 
     Args:
-        message: What is sent.
+        message: The message that is sent.
         router: Knows the replicas.
         session: As of `ServiceEndpoint.options`, and so are `timeout` and `retries`.
     """
@@ -204,6 +205,7 @@ class ReplicaCall(ReplicaRequest):
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self._router.hub.poller.call_later(self._timeout, self._expired)
+            # else the timer holds the call, and its answer, until its time is up
             subscribe(self.future, self._timer.cancel)
 
     def send(self, replica: Replica) -> None:
@@ -327,7 +329,7 @@ class CallToAll(ReplicaRequest):
     """A call to all ranks of some replicas: `call`. It fails with the first rank that does.
 
     Args:
-        message: What is sent.
+        message: The message that is sent.
         replicas: These; each counts it as outstanding already.
         extent: Of the values.
     """
@@ -347,6 +349,7 @@ class CallToAll(ReplicaRequest):
             try:
                 attempt.send()
             except BaseException:
+                # each was counted as outstanding when the call was made
                 for unsent in self._attempts[index + 1 :]:
                     unsent.replica.release()
                 raise

@@ -94,12 +94,12 @@ class _Place:
 
 
 class Keeper(Actor):
-    """One for each service, in the process of who has made that."""
+    """One for each service, in the process that has made the service."""
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
         self._hosts: HostMesh = spec.hosts.flatten("host")
-        self._lost: set[int] = set()  # hosts, whose loss is final
+        self._lost: set[int] = set()  # hosts; the loss of one is final
         self._places: dict[int, _Place] = {}
         self._callers: set[ProcAddress] = set()
         self._version = 0

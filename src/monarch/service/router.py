@@ -53,7 +53,7 @@ class Replica:
         target: Its actors.
         lock: Held for a moment to count: that of the router.
         outstanding: Attempts of this process that are not over.
-        late: Those of them whose time is up: they take no room.
+        late: Those of them that timed out: they take no room.
         takes_calls: False once the keeper has left it out, or it is known to be gone.
     """
 
@@ -122,8 +122,10 @@ class Router:
         """Send a call to a replica, now or when one has room. For errors see `Attempt.send`."""
         with self.lock:
             self.calls += 1
+            # calls that wait go first; one of a session waits for its own replica only
             replica = None if self._waiting and call.session is None else self._pick(call)
             if replica is None:
+                # a copy: the caller goes on, and may change its arrays before this is sent
                 call.content = kept(call.content)
                 self._queue(call, first=False)
         if replica is not None:
@@ -254,6 +256,7 @@ class Router:
             self._waiting.append(call)
         if not self._standing:
             self._standing = next(self.hub.request_ids)
+            # the hub ends requests when this process leaves the program, and so what waits here
             self.hub.requests[self._standing] = self
             self.hub.poller.call_later(_TICK, self._tick)
 
@@ -278,7 +281,7 @@ class Router:
             self._give_up()
 
     def _give_up(self) -> None:
-        """Refuse what has waited for too long for a replica, or in vain."""
+        """Refuse calls that waited too long for a replica, or can no longer get one."""
         now = time.monotonic()
         while self._waiting:
             with self.lock:
@@ -362,6 +365,7 @@ class Router:
             request: Is answered when this process has nothing outstanding at others.
         """
         with self.lock:
+            # the keeper's answer and its news come over different ways, and may overtake each other
             if members.version > self._version:
                 self._version = members.version
                 self._hopeless = members.hopeless
@@ -369,6 +373,7 @@ class Router:
             if request is not None:
                 self._drains.append(request)
             told = self._drained()
+        # out of the lock: an answer is a message
         for each in told:
             each.answer()
         if self._waiting:
@@ -382,6 +387,7 @@ class Router:
                 self._leave(replica)
         gone = {each.target.uid for each in self._leaving}
         for place, target in members.replicas:
+            # a replica that this process knows to be gone may still be in the keeper's list
             if target.uid not in known and target.uid not in gone:
                 self._replicas.append(Replica(self, place, target))
 

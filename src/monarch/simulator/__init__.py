@@ -7,7 +7,7 @@ of one:
 `simulator`      what programs hold; `history` keeps their instructions for another time
 `model`          gets the instructions that workers would get; answers, and recorded programs
 `interpreter`    when each instruction begins and ends, and what memory its results take
-`cost`           what is in an operation of torch, and how long that takes on a `machine`
+`cost`           the work in an operation of torch, and how long that takes on a `machine`
 `moves`          who meets whom; how long data is on its way say the formulas of `collectives`
 `cohorts`        where each rank is in time; ranks that do the same are computed once
 `rank_memory`    what the ranks hold

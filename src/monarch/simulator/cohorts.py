@@ -4,10 +4,10 @@ Pure: times go in and come out, in seconds since the simulation began.
 
 Ranks that have done the same so far are a *cohort*, and are computed once: a mesh of a thousand
 ranks that all do the same costs what one rank does. A cohort splits when only some of its ranks do
-something, or meet others than the rest do. No approximation is made: what is told of a cohort holds
+something, or meet others than the rest do. No approximation is made: a statement on a cohort holds
 for each of its ranks.
 
-Instructions come in the order in which they were issued, and nothing waits for what was issued
+Instructions come in the order in which they were issued, and nothing waits for instructions issued
 later. So the time of each is a maximum over times that are known already, and no queue of events is
 needed.
 """

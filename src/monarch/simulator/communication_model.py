@@ -18,7 +18,7 @@ _BYTES = {
     "float64": 8, "int64": 8, "int16": 2, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1,
     "bool": 1,
 }  # fmt: skip
-_OTHERS = 4  # bytes, of float32, int32 and what is not known
+_OTHERS = 4  # bytes, of float32, int32 and unknown types
 _REDUCTIONS = ("all_reduce", "sum", "avg", "product", "min", "max")
 
 

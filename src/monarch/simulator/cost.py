@@ -2,9 +2,9 @@
 
 Found by running it on fake tensors, once per template. On a GPU the time is that of a *roofline*:
 work takes as long as the slower of what it needs, arithmetic and memory (Williams, Waterman and
-Patterson, "Roofline", 2009); a core of a CPU has to do one after the other. The number of
-floating-point operations of what is worth counting, matrix products and their kin, is
-`torch.utils.flop_counter`'s.
+Patterson, "Roofline", 2009); a core of a CPU has to do one after the other.
+`torch.utils.flop_counter` counts the floating-point operations of matrix products and their kin;
+others are not worth counting.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Effect(NamedTuple):
     """The effect of an operation.
 
     Attributes:
-        results: One per leaf of what it returns; None for what is an input or no tensor.
+        results: One per leaf of what it returns; None for a leaf that is an input or no tensor.
         changed: What inputs look like afterwards, by position, where that changes.
         work: What it takes.
     """
@@ -162,7 +162,7 @@ def touching(metas: Sequence[Meta], made: Sequence[Meta]) -> Work:
 
 
 def bytes_of(meta: Meta) -> int:
-    """The bytes of what a tensor shows; what is expanded counts once."""
+    """The bytes of a tensor's elements; expanded dimensions count once."""
     count = 1
     for length, stride in zip(meta.shape, meta.stride, strict=True):
         count *= length if stride or not length else 1

@@ -2,8 +2,8 @@
 
 It is when each begins and ends there, and what memory its results take.
 
-`cost` says what is in an operation, `collectives` how long data is on its way, `cohorts` where each
-rank is in time, `memory` what it holds.
+`cost` gives the work of an operation, `collectives` how long data is on its way, `cohorts` where
+each rank is in time, `memory` what it holds.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Interpreter:
         self._effects: dict[int, Effect] = {}
         self._offered: dict[int, Held] = {}  # what one stream lends to another, by ticket
         self._accepted: set[int] = set()
-        self._arrival: float | None = None  # of what is being replayed
+        self._arrival: float | None = None  # of the instruction that is being replayed
 
     def _of(self, ranks: Ranks) -> list[Cohort]:
         return self.cohorts.of(ranks.ranks, ranks.members)
@@ -164,7 +164,7 @@ class Interpreter:
         work, writes = cost.touching(metas, made), [call.inputs.index(ref) for ref in call.writes]
         self._compute(ranks, stream, name, site, work, inputs, call.outputs or (), seconds, writes)
 
-    # moves: functions of `tensor_engine.worker_collectives`, and what is left of them
+    # moves: the counterparts of functions of `tensor_engine.worker_collectives`
 
     def _move_define_groups(
         self, ranks: Ranks, stream: int, site: int, number: int, meeting: Any, groups: Any

@@ -132,8 +132,8 @@ class IRGraph:
     ) -> int:
         """Remove the commands of some types.
 
-        ``"CallFunction"`` is the type of ``CallFunction: aten.mm``. Commands after the
-        removed ones come after what was before those.
+        ``"CallFunction"`` is the type of ``CallFunction: aten.mm``. Commands after the removed ones
+        depend on those before them.
 
         Returns:
             How many were removed.
@@ -326,8 +326,8 @@ class IRGraph:
     def export_memory_viz(self, filename: str) -> None:
         """Write a snapshot of memory for pytorch.org/memory_viz.
 
-        It has a device for each rank, where each command takes 1 µs, and the storages whose
-        size is known.
+        It has a device for each rank, where each command takes 1 µs, and the storages of known
+        size.
         """
         changes = [
             Change(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 _WIDTHS = {"float64": 8, "complex64": 8, "complex128": 16, "float32": 4, "int64": 8, "int32": 4}
-_NARROW = 2  # bytes of what is not in there: halves, bytes, booleans
+_NARROW = 2  # bytes of the element types not in there: halves, bytes, booleans
 
 
 @dataclasses.dataclass(frozen=True)

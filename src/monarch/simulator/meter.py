@@ -36,7 +36,7 @@ def measure(
 ) -> Machine:
     """Measure ranks on one host.
 
-    What is between hosts is not measured: it is taken to be what is between ranks.
+    Links between hosts are not measured: they are taken to be as those between ranks.
 
     Args:
         procs: The ranks, two or more if collectives are to be measured; as many as shall compute at

@@ -85,7 +85,7 @@ class RankMemory:
         storage.values += 1
 
     def free(self, id: int, cohorts: Sequence[Cohort]) -> None:  # noqa: A002
-        """Free an unused value. Ids that are not known stand for what is no tensor."""
+        """Free an unused value. Unknown ids stand for values that are no tensors."""
         held = self.values.pop(id, None)
         if held is not None:
             self._recorder.freed(held.number)

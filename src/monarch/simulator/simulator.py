@@ -75,9 +75,9 @@ class Step(NamedTuple):
 class Simulator:
     """A mesh of `hosts` times `gpus` ranks that executes nothing and starts no process.
 
-    The program is the same as on a real mesh: ``with simulator.mesh.activate():``. Operations only
-    cost what it takes to issue them; what is fetched is zeros of the right shape. `step` tells what
-    the machine would have taken.
+    The program is the same as on a real mesh: ``with simulator.mesh.activate():``. Operations cost
+    only the time to issue them; fetched tensors are zeros of the right shape. `step` tells what the
+    machine would have taken.
 
     Args:
         hosts: How many hosts there are.
@@ -287,7 +287,7 @@ def set_meta(value: Any) -> Iterator[None]:
 
 
 def _tag(simulator: Simulator, value: Any) -> None:
-    simulator.mesh.engine.flush()  # what was issued before has not this tag
+    simulator.mesh.engine.flush()  # instructions issued before must not get this tag
     if simulator._history is not None:
         simulator._history.note_tag(value)
     simulator._recorder.tag = value

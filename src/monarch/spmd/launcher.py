@@ -214,7 +214,7 @@ class Launcher(Actor):
             print(f"monarch run: stacks of all ranks, {why}\n{stacks}", file=sys.stderr, flush=True)
 
     def _gone(self, point: Point, error: SupervisionError) -> Exit:
-        """The end of a rank whose process or host is gone."""
+        """The end of a rank that has lost its process or host."""
         local = point.extent.sizes[-1]
         host = self._used[point.rank // local]
         event = getattr(error.failure, "event", None)

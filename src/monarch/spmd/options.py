@@ -82,7 +82,7 @@ class Options(NamedTuple):
             that no other user can enter.
         redirects: Streams that go to a file only.
         tee: Streams that go to a file as well.
-        shown_local_ranks: Local ranks whose output is shown; None for all.
+        shown_local_ranks: Local ranks with shown output; None for all.
         master_addr: Where rank 0 is reached; None for the name of its host.
         master_port: TCP port of the store there; 0 for a free one.
         shutdown_timeout: Seconds from SIGTERM to SIGKILL.

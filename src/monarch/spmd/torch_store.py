@@ -4,8 +4,7 @@ Torch's own server takes keys from everybody who reaches its port; and it is the
 is imported, which takes longer than all else of a rank's start.
 
 The protocol is torch's (`TCPStoreBackend.hpp`), the same since torch 2.2. A client begins with a
-magic number; each query is a byte, and what belongs to it. What is no such query ends the
-connection.
+magic number; each query is a byte, and what belongs to it. Any other query ends the connection.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 It is for programs that hang.
 
-The host agent is asked (`host`): it runs no user code, so it always answers. It asks each process,
-whose I/O thread answers (`capture`); those that run no Python, as C code holds the GIL, it has dump
+The host agent is asked (`host`): it runs no user code, so it always answers. It asks each process;
+its I/O thread answers (`capture`); those that run no Python, as C code holds the GIL, it has dump
 their stacks by a signal, or looks at with py-spy (`dump`). `grouping` finds the classes of equal
 stacks; it is pure. `report` shows them.
 

@@ -26,8 +26,8 @@ _NEAR = 6  # innermost frames
 
 
 program = 0
-"""The process of a script that this one runs, and whose stacks are meant where its own are asked
-for; 0 for none.
+"""The process id of the script that this process runs. A request for the stacks here gets those of
+the script; 0 for none.
 """
 
 

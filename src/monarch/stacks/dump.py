@@ -3,8 +3,8 @@
 They come by a signal that makes `faulthandler` write them, or by py-spy.
 
 What ends a wait: the handler of the signal has returned, which the kernel says, or `_LIMIT`; py-spy
-has ended, or was killed after `_PY_SPY_LIMIT` seconds. Who asks while others are being looked at
-waits for them, `_LIMIT` each.
+has ended, or was killed after `_PY_SPY_LIMIT` seconds. A request that comes while others are being
+looked at waits for them, `_LIMIT` each.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _Dump:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        # what is looked at from here on is this process, or nothing
+        # pins the process: from here on its id can't come to mean another one
         self._pidfd = os.pidfd_open(pid)
         self._file = -1
         try:

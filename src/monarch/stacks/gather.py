@@ -67,7 +67,7 @@ def gather(
         hub: The hub that asks.
         agents: Of the hosts.
         wanted: Which.
-        limit: Seconds in which a host must answer; None for what is usual.
+        limit: Seconds in which a host must answer; None for the default.
     """
     return _Gathering(agents).ask(
         hub, wanted, limit or (_NATIVE_LIMIT if wanted.native else _LIMIT)

@@ -2,10 +2,9 @@
 
 They say which ranks stand where, and which stand elsewhere. Pure.
 
-The frames of threads that only wait for work are left out, those of Monarch are one line, and what
-is left is compared frame by frame, down to the line. A class says first what a person looks for:
-how many, which ranks, and the innermost function of the program's own code, with what that has
-called.
+The frames of threads that only wait for work are left out, those of Monarch are one line, and the
+rest is compared frame by frame, down to the line. A class says first what a person looks for: how
+many, which ranks, and the innermost function of the program's own code, with what that has called.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ class ShownFrame(NamedTuple):
     """A frame as it is shown.
 
     Attributes:
-        kind: Whose it is: of the program (`USER`), a package, C, Python, or of Monarch, of which
-            there is one for several.
+        kind: Origin of its code: the program (`USER`), a package, C, Python, or Monarch; one such
+            frame stands for several of Monarch.
     """
 
     kind: str

@@ -41,7 +41,7 @@ class GetHostStacks(NamedTuple):
     some seconds. An agent that has ended: so have its procs.
 
     Attributes:
-        root: The client whose procs are meant, and itself if it is on that host; None for
+        root: The client that owns the procs, which is included if it is on that host; None for
             everybody's.
         mesh: Name or id of the mesh that is meant; None for all.
         ranks: Ranks of it, as numbers or as an expression for `RankSelector`; None for all.

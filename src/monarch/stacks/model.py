@@ -117,8 +117,7 @@ class ProcStacks(NamedTuple):
         host: Name of its machine.
         how: How they were had: from the process ``"itself"``, by a ``"signal"``, by ``"py-spy"``;
             empty if they were not.
-        note: What is to be said of the process beside that: it is stopped, has ended, does not
-            answer.
+        note: A remark on the process: it is stopped, has ended, does not answer.
         threads: Its threads.
         address: Of the process.
         coordinates: Its rank, by dimension of the mesh.

@@ -2,8 +2,8 @@
 
 Only changes are sent, and they take effect as a whole.
 
-A `Workspace` is some folders of this machine. `scan` finds what is in them (`ignore` says what is
-left out) and makes a `manifest`; `push` asks the agent of each host what it lacks, and sends that
+A `Workspace` is some folders of this machine. `scan` finds their contents (`ignore` decides on
+exclusions) and makes a `manifest`; `push` asks the agent of each host what it lacks, and sends that
 down the tree of hosts; `host` is their side, and `store` the folder there. Procs that start
 afterwards import from it. `reload` is what running ones can do.
 

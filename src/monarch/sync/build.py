@@ -69,7 +69,7 @@ class Build:
         """Make its folders and links.
 
         Args:
-            old: What its folder has now, if that is something; what is not wanted of it is removed.
+            old: The current content of its folder, if any; unwanted files are removed.
         """
         old = old or Manifest([], {}, {})
         manifest, root = self.manifest, self._root
@@ -141,7 +141,7 @@ class Build:
                 del self.missing[file.digest]
 
     def check_room(self) -> None:
-        """Raise OSError where there is none for what is to come."""
+        """Raise OSError if the disk has no room for the files to come."""
         size = sum(self._wanted[digest][0].size for digest in self.missing)
         status = os.statvfs(self._root)
         free = status.f_bavail * status.f_frsize
@@ -156,7 +156,7 @@ class Build:
 
         Raises:
             OSError: It can't be written.
-            ValueError: It is not what was asked for, or is not what its digest says.
+            ValueError: It was not asked for, or does not match its digest.
         """
         if digest not in self.missing:
             raise ValueError(f"the content {digest} was not asked for")
@@ -218,7 +218,7 @@ class Build:
             self._let_go()
 
     def _give_up(self) -> None:
-        """Remove what has arrived of a file that is not there as a whole."""
+        """Remove a file that has arrived in part only."""
         if self._arriving is not None:
             self._arriving.close()
             os.unlink(f"{self._root}/{self._arriving.file.path}")

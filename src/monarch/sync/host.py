@@ -105,12 +105,12 @@ class SettleVersion(NamedTuple):
 
 
 class FindLagging(NamedTuple):
-    """Which procs may have imported what was changed since?
+    """Find procs that may have imported files before these were changed.
 
     Client ──▶ host agents. Answer: a list of `Lagging`.
 
     Attributes:
-        root: The client whose procs are meant; None for all.
+        root: The client that owns the procs; None for those of all.
     """
 
     key: str
@@ -118,7 +118,7 @@ class FindLagging(NamedTuple):
 
 
 class Lagging(NamedTuple):
-    """A proc, and what has changed since it started, or reloaded: paths below `folder`.
+    """A proc, and the files changed since it started or reloaded: paths below `folder`.
 
     Attributes:
         at: When this was so, in seconds since the machine has started.
@@ -132,7 +132,7 @@ class Lagging(NamedTuple):
 
 
 class Reloaded(NamedTuple):
-    """Procs have reloaded what has changed of a workspace. Client ──▶ host agents. Answer: None.
+    """Procs have reloaded the changed files of a workspace. Client ──▶ host agents. Answer: None.
 
     Attributes:
         procs: Each with `Lagging.at`.

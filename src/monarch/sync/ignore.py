@@ -20,7 +20,7 @@ from .pattern import Rule, rules
 FILES = (".gitignore", ".monarchignore")
 """Read in this order in each folder.
 
-What stands later counts more, and what is in deeper folders more still.
+Later rules take precedence, and those of deeper folders even more.
 """
 
 QUIET = {"__pycache__", ".ipynb_checkpoints"}
@@ -30,7 +30,7 @@ _ALWAYS = {".git", ".hg", ".monarch"} | QUIET
 
 
 class Rules(NamedTuple):
-    """The rules for what is left out below a folder.
+    """The rules for exclusions below a folder.
 
     Attributes:
         levels: Of each folder with rules, the outermost first: its path with a slash at its end,

@@ -1,7 +1,7 @@
 """The content of a workspace, as the client describes it to hosts. Pure: bytes and names.
 
 A receiver trusts no path in it: `decode` refuses what leads out of the workspace, or
-through a symlink. As each folder is named before what is in it, and a name stands for one thing,
+through a symlink. As each folder is named before its contents, and a name stands for one thing,
 a receiver that makes the folders itself never writes through a link.
 """
 
@@ -41,7 +41,7 @@ class Manifest:
     Args:
         files: By their paths, where two are to have the same `id`.
         links: Path of a symlink to what it says.
-        folders: Path to permissions; a folder stands before what is in it.
+        folders: Path to permissions; a folder stands before its contents.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ class SyncResult(NamedTuple):
         sent: Bytes that were sent, each once for all hosts below it in the tree.
         sent_files: Number of contents that were sent.
         seconds: How long it took.
-        skipped: What was left out, or leads elsewhere: path, and why.
+        skipped: Paths that were left out, or are links that lead elsewhere, each with the reason.
         left: Folders on hosts, of old versions that stayed after an earlier sync as programs had
             made files there: host, folder.
         reloads: One of each proc that had something to reload.

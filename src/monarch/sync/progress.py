@@ -11,7 +11,7 @@ from typing import Any
 
 from .._words import bare
 
-_SOON = 0.5  # seconds: what is done by then needs no bar
+_SOON = 0.5  # seconds: a sync done by then needs no bar
 
 
 class Progress:

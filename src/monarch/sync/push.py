@@ -41,7 +41,7 @@ _FILE = 4 << 10
 _LITTLE = 1 << 20
 # of them, that no host has yet to have written: memory that this takes here and there
 _UNDER_WAY = 3
-_RELOAD = 30.0  # seconds in which a proc must reload; one whose thread holds the GIL does not
+_RELOAD = 30.0  # seconds in which a proc must reload; it can't while a thread there holds the GIL
 _TRIES = 5  # where files change while they are sent; those that have are copied first the next time
 
 
@@ -135,8 +135,8 @@ class _Push:
     def run(self, scan: Scan, scanner: Scanner) -> bool:
         """Send what a scan has found.
 
-        It returns False where some of it has changed meanwhile: what has arrived serves the
-        next one.
+        It returns False where files have changed meanwhile: those that have arrived serve the next
+        attempt.
         """
         manifest, self._sources = scan.manifest, scan.sources
         longer = _STEP + len(manifest.files) / _FILES + manifest.size / _BYTES
@@ -200,11 +200,11 @@ class _Push:
         self.left += [(agent.host, folder) for agent, folders in left.items() for folder in folders]
 
     def give_up(self) -> None:
-        """Have hosts remove what has arrived, without waiting for it."""
+        """Have hosts remove the files that have arrived, without waiting for it."""
         self._begin(self._alive(self.behind), SettleVersion(self._build, False), _STEP)
 
     def reload(self, every_program: bool) -> list[ProcReload]:
-        """Have procs reload what has changed since they began."""
+        """Have procs reload modules changed since they began."""
         root = None if every_program else self._hub.root
         lagging = self._ask(self.agents, FindLagging(self._key, root), _STEP)
         found = [each for some in lagging.values() for each in some]

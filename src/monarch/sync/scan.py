@@ -1,8 +1,8 @@
 """Finding the files in the folders of a workspace.
 
-What was seen before is hashed again only if its status says that it has changed.
+A known file is hashed again only if its status says that it has changed.
 
-What was seen is kept in a file of the user's cache, one for each workspace. Without it, or where it
+Known files are kept in a file of the user's cache, one for each workspace. Without it, or where it
 can't be written, everything is hashed: 50 MB in some 0.2 s.
 """
 
@@ -33,7 +33,8 @@ CHUNK = 1 << 20
 
 _ENVIRONMENT = {"pyvenv.cfg", "conda-meta"}  # either is in one
 _FORMAT = 3
-# ns: what has changed so shortly before it was looked at may have changed again without a new time
+# ns, the clock's step: a file changed so shortly before the look may change again with the same
+# time
 _TICK = 50_000_000
 
 # Its path in the workspace; the rules there; by name, a folder's with a slash: status and digest of
@@ -46,8 +47,8 @@ class Scan(NamedTuple):
 
     Attributes:
         sources: Digest of a content to a file that has it.
-        skipped: What is left out, or stays a link that leads out of the workspace: its path, and
-            why.
+        skipped: Paths that are left out, or stay links that lead out of the workspace, each with
+            the reason.
     """
 
     manifest: Manifest
@@ -74,15 +75,16 @@ class Scanner:
         self._seen: dict[str, _Folder] | None = None
         self._taken = 0
         self._found_news = False
-        # files that are new, others or gone since what was sent: their paths, and digests then
+        # files that are new, changed or gone since the last version sent: their paths, and digests
+        # then
         self._touched: dict[str, str] = {}
 
     def scan(self, copied: Collection[str] = (), copies: str = "") -> Scan:
         """Look.
 
         Args:
-            copied: Files that change all the time: a copy of each is what is looked at, and is its
-                source.
+            copied: Files that change all the time: a copy of each is scanned in its place, and
+                sent.
             copies: A folder for these.
 
         Raises:
@@ -116,7 +118,7 @@ class Scanner:
         return Scan(manifest, look.sources, sorted(look.skipped))
 
     def change(self, manifest: Manifest) -> tuple[Change, set[str]] | None:
-        """The change since what was sent, and digests of what was in it.
+        """The change since the last version sent, and digests of that version's files.
 
         None where nothing was sent, or nothing has changed.
         """

@@ -5,13 +5,13 @@
     BASE/KEY/versions/ID.json   what it consists of; written when all of it is there
     BASE/KEY/lock           held by the process that changes `current`, or removes versions
 
-A new version is made beside the one in use: what is the same is the same file (a hard link), the
-rest comes from the client, and its digest is checked. Then the symlink is replaced: programs see
-all of one version or all of the other. The process that makes a version holds a lock on its folder,
-so that what a process left that has died can be told from what another one makes right now. The
-version before the last two is taken for the next one, if no program has put anything there: to make
-and remove thousands of names takes longer than to look at them. Where there is none yet, a spare
-one is made, a copy of the one in use by hard links, while no update waits for it.
+A new version is made beside the one in use: unchanged files are hard links, the rest comes from the
+client, and its digest is checked. Then the symlink is replaced: programs see all of one version or
+all of the other. The process that makes a version holds a lock on its folder, so that what a
+process left that has died can be told from what another one makes right now. The version before the
+last two is taken for the next one, if no program has put anything there: to make and remove
+thousands of names takes longer than to look at them. Where there is none yet, a spare one is made,
+a copy of the one in use by hard links, while no update waits for it.
 
 A program may have changed a file of the workspace. Its size and time show that, and it is not used
 for the next version. Files that programs made stay where they are: a version with such files is not
@@ -54,6 +54,7 @@ def base_folder() -> Path:
     Raises:
         PermissionError: It belongs to another user, who could have procs run other code.
     """
+    # by user: another user's folder of a common name could hold code that procs import
     usual = Path(tempfile.gettempdir(), f"monarch-sync-{os.getuid()}")
     return own_folder(Path(os.environ.get("MONARCH_SYNC_FOLDER") or usual))
 
@@ -125,7 +126,7 @@ class WorkspaceStore:
             instead: One that is being made, which it replaces: what of it has arrived is kept.
 
         Raises:
-            OSError: The disk has no room for what is to come.
+            OSError: The disk has no room for the files to come.
         """
         self._versions.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._versions / uuid.uuid4().hex[:12] if instead is None else instead.path
@@ -295,7 +296,8 @@ class WorkspaceStore:
             build.make(None)
             build.take_from(f"{self._versions}/{name}", manifest, by_link=True)
             build.make_empty()
-            with self._locked():  # to `clean_up`, what has no list yet is what a dead process left
+            # locked: `clean_up` takes a folder without a list for one that a dead process left
+            with self._locked():
                 if build.lay_by():
                     self._known[path.name] = manifest
         finally:
@@ -303,7 +305,7 @@ class WorkspaceStore:
 
 
 def changes(before: Manifest, after: Manifest) -> list[str]:
-    """Paths that are in one only, or whose content or permissions are others."""
+    """Paths that are in one only, or have other contents or permissions."""
     old, new = before.entries, after.entries
     paths = [
         path

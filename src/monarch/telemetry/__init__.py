@@ -1,10 +1,10 @@
 """The activity of a program's processes as tables, collected from all hosts on demand.
 
-A process counts and remembers little by itself. Who wants to know sends the control record
+A process counts and remembers little by itself. A reader sends the control record
 `collect.Collect` to the host agents, which answer for the processes there; agents run no user code,
-so they always answer, and say who did not. `tables` names the tables. What fills one is a function
-marked ``@produces("actors")``, `registry`: it runs in the process that is asked, which imports it
-then. A program that is not asked imports nothing of this.
+so they always answer, and name processes that did not. `tables` names the tables. What fills one is
+a function marked ``@produces("actors")``, `registry`: it runs in the process that is asked, which
+imports it then. A program that is not asked imports nothing of this.
 
 `profile` makes a file for Perfetto of what a window of time has in these tables.
 

@@ -1,4 +1,4 @@
-"""Answers: the columns of tables, of one process or of many, and who did not answer. Pure."""
+"""Answers: the columns of tables, of one process or of many, and the silent processes. Pure."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def skew(clock: int, asked: int, answered: int) -> str:
 
     Args:
         clock: What it showed, between the two others; all in microseconds.
-        asked: When it was asked, by the clock of who asks.
+        asked: When it was asked, by the clock of the requester.
         answered: When its answer was there, or later.
     """
     off = min(0, clock - asked) + max(0, clock - answered)

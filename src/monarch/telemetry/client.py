@@ -68,7 +68,7 @@ class QueryEngineClient:
     def store_pyspy_dump(
         self, dump_id: str, proc_ref: str, pyspy_result_json: str
     ) -> dict[str, str]:
-        """Keep a dump of py-spy in this process, whose program has it in its `pyspy_` tables.
+        """Keep a dump of py-spy in this process, for the `pyspy_` tables of its program.
 
         Args:
             dump_id: Its name.

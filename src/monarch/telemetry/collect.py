@@ -48,7 +48,8 @@ class Collect(NamedTuple):
         since_us: Of tables of events, those since then; in microseconds since 1970.
         limit: Rows of each table; the latest ones.
         columns: Which columns of a table are wanted; all of one that is not named.
-        root: The client whose processes are meant, itself among them; None for everybody's.
+        root: The client that owns the processes that are asked; it is asked, too; None for
+            everybody's.
         patience: Seconds for which an agent waits while no process answers.
         lines: Of the table `logs` those that match; None for all. Only agents are told.
         until_us: Of tables of events, those that had begun by then.

@@ -27,7 +27,8 @@ class Passed(NamedTuple):
 
     Attributes:
         at: Their end, in microseconds since 1970.
-        seconds: How many; what was handled before, in a time without a row, is among it.
+        seconds: Length of the interval; messages handled before it, since the last row, are
+            included.
         uid: Of the actor.
         handled: How many messages it has begun to handle.
         queued: How many waited at the end.

@@ -45,7 +45,7 @@ _STATES = {
 @produces("hosts", AGENT)
 def _hosts(asked: Asked) -> Iterator[Row]:
     description = asked.description
-    begin(asked, _figures)  # who looks at hosts will want to know what was
+    begin(asked, _figures)  # start the history: a reader of hosts will want earlier values, too
     memory, now = _fields("/proc/meminfo"), _figures()
     yield (
         host_id(description.agent.host), asked.now_us, description.agent.host, description.machine, description.pid,

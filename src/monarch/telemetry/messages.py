@@ -33,8 +33,8 @@ KEPT = 3600 * 1_000_000_000
 ON_A_HOST = 64 << 20
 """Bytes that all procs of a host remember, at most."""
 
-_BYTES = 400  # of one record, about
-_SENDERS = 1_000  # whose ids an actor keeps
+_BYTES = 400  # of one record, roughly
+_SENDERS = 1_000  # ids of senders that an actor keeps
 _EXTENTS = "\0"
 _numbers = itertools.count()
 
@@ -293,7 +293,7 @@ def _procs_here(hub: Any) -> int:
 def _messages(asked: Asked) -> Iterator[Row]:
     here = asked.service.hub.address
     for each in _kept():
-        # as differences of microseconds, so that what is inside of another ends before it
+        # truncate both ends, so that a span inside another one never ends after it
         ended = each.end // 1000 - each.begin // 1000 if each.end is not None else None
         yield (
             message_id(here, each.number), each.begin // 1000, actor_id(each.peer, each.sender), actor_id(here, each.uid),

@@ -228,7 +228,7 @@ class Histogram(Instrument):
 
 
 class Observable(Instrument):
-    """An instrument whose values are asked for, by calling functions of the program."""
+    """An instrument that gets its values by calling functions of the program."""
 
     def __init__(
         self, scope: str, name: str, unit: str, description: str, callbacks: Sequence[Callback]
@@ -351,7 +351,7 @@ class Meter:
     def create_observable_counter(
         self, name: str, callbacks: Sequence[Callback] = (), unit: str = "", description: str = ""
     ) -> ObservableCounter:
-        """Make a counter whose value comes from functions.
+        """Make a counter with a value that functions return.
 
         They are called when the metric is read, on a thread of their own. One that is made
         again has the new functions.

@@ -8,13 +8,13 @@ spans add to the path of messages: their trace context. What a collector does no
 dropped, oldest first, and said once. A signal that fails, or takes long, holds up no other.
 
 What ends the waits of such a thread: the interval, or a queue that is half full;
-`OTEL_EXPORTER_OTLP_TIMEOUT` of each request; `_CALLBACKS` seconds for callbacks of metrics. Who
-waits for all of them, at the end of the process: `_LAST` seconds.
+`OTEL_EXPORTER_OTLP_TIMEOUT` of each request; `_CALLBACKS` seconds for callbacks of metrics. Waits
+for all of them, at the end of the process: `_LAST` seconds.
 """
 
 from __future__ import annotations
 
-# before `start`, as what was registered last is called first
+# imported before `start`: exit functions run in reverse order of registration
 import concurrent.futures.thread  # noqa: F401
 import logging
 import os
@@ -36,7 +36,7 @@ _MOST = 10_000  # spans, and records of logging, that wait
 _BATCH = 512  # of them in a request
 _CALLBACKS = 10.0  # seconds for those of observable instruments, as they are told
 _LEAST = 0.05  # seconds between two exports
-_LAST = 3.0  # seconds for what is left at the end
+_LAST = 3.0  # seconds for the rest at the end
 _LIBRARIES = ("opentelemetry", "urllib3", "requests")
 _logger = lazy_logger("monarch.telemetry")
 
@@ -47,7 +47,7 @@ def start(hub: Hub, name: Callable[[], str], rank: int) -> None:
     Args:
         hub: Of the process.
         name: Gives the name of its mesh.
-        rank: In that; who warns of what fails is the first rank.
+        rank: Its rank there; only the first rank warns of failures.
     """
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true":
         exporter = _Exporter(hub, name, rank)

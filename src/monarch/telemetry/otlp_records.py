@@ -94,7 +94,7 @@ def resource(hub: Hub, mesh: str, rank: int) -> Resource:
 
 
 def _job(hub: Hub) -> str:
-    """The id of the job, or of the program, whose logs are kept.
+    """The id of the job or program that owns the logs.
 
     The client has no agent to ask yet.
     """
@@ -138,7 +138,7 @@ def metrics(hub: Hub, of: Resource) -> points.MetricsData:
 
 
 def hanging() -> list[str]:
-    """Names of the instruments whose callbacks run."""
+    """Names of the instruments with callbacks to run."""
     made = (each for meter in meters() for each in meter.instruments())
     return [each.name for each in made if isinstance(each, Observable) and each.runs]
 

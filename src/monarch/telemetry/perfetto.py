@@ -65,7 +65,7 @@ def clock(now: int) -> bytes:
 
 
 def track(uuid: int, name: str, parent: int = 0, rank: int = 0) -> bytes:
-    """Return a track; it comes before what is on it.
+    """Return a track's packet; it must precede the slices on the track.
 
     Args:
         uuid: Its id, not 0.

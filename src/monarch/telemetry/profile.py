@@ -43,7 +43,7 @@ class Profile:
 
     Attributes:
         missing: Processes that did not answer, or rows that are not in the file, and why.
-        timeline: What was found; None before the end.
+        timeline: The result; None before the end.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ from .query import FoundRows, Needs, Schema, library
 from .tables import EMPTY, EVENTS, TABLES
 
 MOST_ROWS = 1_000_000
-"""Rows of a table that a query sees; what is left out is said."""
+"""Rows of a table that a query sees; a larger table is cut, and the result says so."""
 
 _TYPES = {
     "u64": ("UBIGINT", "uint64"), "i64": ("BIGINT", "int64"), "u32": ("UINTEGER", "uint32"),

@@ -89,8 +89,8 @@ class FoundRows(NamedTuple):
     """The rows that a source has found.
 
     Attributes:
-        tables: By name; anything that exports an Arrow stream. Who reads them takes them out.
-        silent: Who did not answer, and why.
+        tables: By name; anything that exports an Arrow stream. Reading them takes them out.
+        silent: Processes that did not answer, and why.
         left_out: By table how many rows are missing, as there were too many.
     """
 
@@ -346,7 +346,7 @@ def _range(filters: Sequence[str]) -> tuple[int, float]:
 def _rows(database: Any, names: Sequence[str], types: Sequence[Any]) -> list[dict[str, Any]]:
     """The answer in values that JSON has.
 
-    Integers of any size, and NULL for what is no finite number.
+    Integers of any size, and NULL for infinities and NaN.
     """
     kinds = [str(kind) for kind in types]
     casts = ", ".join(_cast(quoted(name), kind) for name, kind in zip(names, kinds, strict=True))
@@ -379,7 +379,7 @@ def _cast(column: str, kind: str) -> str:
 
 
 class _Busy:
-    """A database whose threads are not waited for when its time is over.
+    """A database that is abandoned at its deadline, without waiting for its threads.
 
     Args:
         database: A connection.

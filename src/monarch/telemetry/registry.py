@@ -28,7 +28,7 @@ class Asked(NamedTuple):
             is left out later.
         root: The client of the program that is meant; None for everybody's.
         scratch: What producers of one question share.
-        described: What runs here, with what has ended, and only of the program that is meant; None
+        described: The entries of this process, ended ones included, of one program alone; None
             in a process that is no agent.
         lines: Which lines of logs are wanted; None for all.
     """

@@ -1,6 +1,7 @@
 """The file of a run: all tables at one moment, as a duckdb database; and as a source of queries.
 
-Beside the tables of `TABLES` it has one, ``run``, that says of what it is, and what is missing.
+Beside the tables of `TABLES` it has one, ``run``, which names the program, and the processes or
+rows that are missing.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Written(NamedTuple):
     Attributes:
         path: Which.
         bytes: Its size.
-        silent: Who did not answer, and why.
+        silent: Processes that did not answer, and why.
         left_out: By table how many rows are not in it, as there were too many.
     """
 
@@ -56,7 +57,7 @@ def write_run(
 
     Args:
         path: The file. Other users may not read it.
-        source: Whose tables; see `snapshot_source`.
+        source: The processes that are asked; see `snapshot_source`.
         about: What the table ``run`` is to say; the verdict is among it, as JSON.
         seconds: In which those that are asked have to answer.
 

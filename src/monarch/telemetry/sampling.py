@@ -29,8 +29,8 @@ class Sampling:
 
     Attributes:
         weight: What each one that is looked at from now on stands for.
-        gap: Messages until the next look, that one included. Who uses this counts down, which costs
-            no call.
+        gap: Messages until the next look, that one included. The user of this counts down, which
+            costs no call.
     """
 
     def __init__(

@@ -9,8 +9,7 @@ from typing import Any
 from .._namedtuple import NamedTuple
 
 STATE, EVENTS = "state", "events"
-"""What a table holds: how things are at the moment of the question; or what has happened, each row
-with its `timestamp_us`.
+"""Kinds of tables: the state at the moment of the query; or events, each row with a `timestamp_us`.
 """
 
 

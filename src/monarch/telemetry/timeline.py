@@ -44,7 +44,7 @@ class Window(NamedTuple):
     """The window that is shown: times in microseconds since 1970, by our clock.
 
     Attributes:
-        begin: From then on; what had begun before is there as well.
+        begin: Start; slices that began before it and reach into the window are included.
         end: Until then.
         ahead: By how much the clock of each host is ahead of ours, in microseconds, by `hosts.id`.
     """
@@ -55,7 +55,7 @@ class Window(NamedTuple):
 
 
 class Timeline(NamedTuple):
-    """A timeline as a file, and what is on it.
+    """A timeline as a file, and counts of its contents.
 
     Attributes:
         content: The file.
@@ -151,7 +151,7 @@ class _Drawing:
 
     def _draw_messages(self) -> None:
         """Draw messages with their sends, and arrows between those that are shown."""
-        # by who has sent, and the number of the call
+        # by the sender, and the number of the call
         arrows: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         names = {row["id"]: f"{row['name']}[{row['rank']}]" for row in self._tables["actors"]}
         for row in self._tables["sent_messages"]:

@@ -29,7 +29,7 @@ def watch(profile: str, seconds: float, answer: Callable[[str], None]) -> None:
     Args:
         profile: Which one.
         seconds: At most.
-        answer: Called when that is done, with what is wrong, or nothing.
+        answer: Called when that is done, with an error text; empty for none.
     """
     global _running
     run = _running

@@ -43,7 +43,8 @@ def trace(
 
     Args:
         query: Answers SQL.
-        since_us: From then on, in microseconds since 1970; what had begun before is there as well.
+        since_us: Start, in microseconds since 1970; slices that began before it and reach into the
+            window are included.
         until_us: Until then.
         mesh: Name or id of a mesh of procs; None: all.
         rank: Ranks of it, as `RankSelector` reads them; None: all.

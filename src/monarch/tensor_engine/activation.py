@@ -44,7 +44,7 @@ _UNCLEAR = {
     "cannot be called on meta tensors": "this reads values of a distributed tensor, which are on the"
     " ranks, as sparse and nested tensors do: make and use them in a remote function",
 }
-"""Errors of torch from where nothing can intercept it: part of the text, and what is to be done."""
+"""Errors of torch from places that no mode can intercept: part of the text, and the remedy."""
 
 
 def _explain(error: object) -> None:
@@ -58,7 +58,7 @@ def _explain(error: object) -> None:
 
 @cache
 def _plans_for_gpus() -> bool:
-    """Return whether this process has no GPU; what is for the ranks then looks for none here.
+    """Return whether this process has no GPU; operations for ranks then do not look for one.
 
     torch starts CUDA when an operation names a GPU, before a mode can intercept the operation.
     """
@@ -143,7 +143,7 @@ class Activation:
 class _NoMesh:
     """``with no_mesh.activate():`` torch computes here, as if no mesh were active.
 
-    For what was fetched, for one.
+    For operations on fetched tensors, for one.
     """
 
     def activate(self) -> Activation:

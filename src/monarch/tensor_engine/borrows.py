@@ -6,7 +6,7 @@ bring together:
 ==================  ==========  ==================================================================
 instruction         stream      issued
 ==================  ==========  ==================================================================
-``offer``           origin      by `Stream.borrow`: what was issued before is what the borrower sees
+``offer``           origin      by `Stream.borrow`: the borrower sees all writes issued before
 ``accept``          borrower    before its first use
 ``give_back``       borrower    after its last use: when its last handle is gone, or the borrow ends
 ``take_back``       origin      by `Borrow.drop`
@@ -86,6 +86,7 @@ class IssuedBorrow(Borrow):
             lent.barred = None
 
     def drop(self) -> None:
+        # first: borrows of this borrow use the same memory
         for borrow in list(self._further):
             borrow.drop()
         with self._lock:
@@ -133,6 +134,7 @@ class IssuedBorrow(Borrow):
     def last_use(self) -> None:
         """The borrower's last handle is gone: on any thread, inside of any lock."""
         if self._used and not self._ended:
+            # queued only, as in `IssuedBorrow.__del__`
             self._lane.freed.append((self._lane, self._give_back()))
 
     def _last_instructions(self) -> list[tuple[Any, Instruction]]:
@@ -151,6 +153,7 @@ class IssuedBorrow(Borrow):
         if self._ended or self._lent is None or sys.is_finalizing():
             return
         self._end()
+        # not submitted: that takes a lock, which the thread that runs this finalizer may hold
         self._origin.lane.freed.extend(self._last_instructions())
         warnings.warn(
             f"{self!r} was forgotten without drop(). It was made here:\n{self.made}", stacklevel=2

@@ -1,6 +1,6 @@
 """Moving data between ranks.
 
-These are the only operations whose result on one rank depends on other ranks.
+Only these operations have results on one rank that depend on other ranks.
 
 What they do is in `worker_collectives`; here is what they mean: meshes, shapes, gradients.
 """
@@ -393,7 +393,7 @@ def _issue_transfer(
 def _issue_crossing(
     tensor: Tensor, result: Tensor, source: DeviceMesh, destination: DeviceMesh
 ) -> None:
-    """A transfer to another engine, whose workers are told on their own."""
+    """A transfer to another engine, which tells its workers on its own."""
     engine, meta = source.engine, tensor._value.meta
     if not (
         isinstance(engine.executor, Workers) and isinstance(destination.engine.executor, Workers)

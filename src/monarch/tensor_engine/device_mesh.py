@@ -63,7 +63,7 @@ class DeviceMesh(RankMesh):
         """A scalar int64 tensor: on each rank its own coordinate.
 
         Args:
-            dims: A label; or several, whose coordinates are combined in row-major order.
+            dims: A label; or several, with their coordinates combined in row-major order.
 
         Raises:
             KeyError: There is no such dimension.

@@ -7,8 +7,8 @@ at once after a pause, else when `_BATCH` of them are there, when something is a
 `_DELAY` seconds, whichever comes first. The controller does not wait for workers, with two
 exceptions: for what it asks (`call`), and, every `_STRETCH` instructions, for them to be at most
 `_AHEAD` stretches behind, so that a long loop needs bounded memory. The end of a worker's process
-ends both. Ranks that are gone get no more instructions; what is for one of them is refused, and the
-others go on.
+ends both. Ranks that are gone get no more instructions; an instruction for one of them is refused,
+and the others go on.
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ class Engine:
         found = self._groups.get(key)
         if found is None:
             address = self.executor.address
+            # `setdefault` is atomic: two threads get the same object
             found = self._groups.setdefault(key, Ranks(key[0], tuple(map(address, key[0])), stream))
         return found
 
@@ -187,12 +188,14 @@ class Engine:
             Exception: What pickling the arguments raises: here, where it harms no other
                 instruction.
         """
+        # tried here, for its error; the message is pickled with others, later
         pickling.dumps(definition)
         with self._lock:
             plan.template = next(self._templates)
             self.described[plan.template] = definition
             self._append(self.every_stream, (DEFINE, plan.template, definition))
-            if len(self.plans) >= _PLANS and not holders:  # what is held back may be of any age
+            # not while instructions are held back: they may name templates of any age
+            if len(self.plans) >= _PLANS and not holders:
                 self.plans.clear()
                 # a thread may just now use a plan of those; none can still use one of the time
                 # before
@@ -204,6 +207,7 @@ class Engine:
                 self._oldest_template = plan.template
 
     def _append(self, ranks: Ranks, instruction: Instruction) -> None:
+        # by identity: `group` gives one object for the same ranks and stream
         if self._open_for is not ranks:
             self._open = []
             self._open_for = ranks
@@ -250,7 +254,7 @@ class Engine:
                 del self._groups[group.ranks, group.stream]
 
     def flush(self) -> None:
-        """Let what was issued be on its way."""
+        """Send all issued instructions."""
         with self._lock:
             self._flush()
 
@@ -271,6 +275,7 @@ class Engine:
 
     def _late(self, flushes: int) -> None:
         """Send late instructions, on the poller's thread, which must not wait for the lock."""
+        # its holder may be in a send that waits for this very thread to read
         if not self._lock.acquire(blocking=False):
             self.executor.call_later(_DELAY, lambda: self._late(flushes))
             return
@@ -307,10 +312,10 @@ class Engine:
         It returns a future of a `ValueMesh` in the order of the ranks.
 
         Args:
-            ranks: The ranks whose workers are asked.
+            ranks: The ranks that are asked.
             method: A method of `runner.Runner`.
             args: Its arguments.
-            what: What is asked, for messages.
+            what: Description of the question, for error texts.
         """
         return self._ask(
             self.executor.call, ranks, method, args, what or f"{method} of the tensor engine"
@@ -332,6 +337,7 @@ class Engine:
                 " function: what comes before has not been sent. Do it afterwards"
             )
         with self._lock:
+            # a program that only fetches from now on would never send the rest
             self._free_all()
             self._flush()
             self.executor.check(ranks)
@@ -348,7 +354,8 @@ class Engine:
             asked = self.call(living, "finish", (), "exit of the tensor engine")
             poisons = asked.get(timeout=timeout).values()
         unreported = [poison for poison in poisons if poison is not None and not was_told(poison)]
-        # a rank does not know what was told of its failure where a move has taken it
+        # a failure that moved to other ranks may have been reported there; its own rank does not
+        # know
         if unreported:
             raise RemoteException(unreported[0])
         self._closed = "this tensor engine has exited; activate the proc mesh again for a new one"
@@ -390,6 +397,7 @@ def holder() -> Any:
 def freeing(ranks: Ranks) -> list[tuple[Ranks, Instruction]]:
     """Take the values that await freeing on these ranks, as instructions."""
     freed = ranks.freed
+    # so many as there are now: finalizers append on any thread, at any time
     found = [freed.popleft() for _ in range(len(freed))]
     if tuple not in map(type, found):
         return [(ranks, (FREE, found))]

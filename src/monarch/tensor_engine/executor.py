@@ -103,7 +103,7 @@ class Executor(Protocol):
             ranks: The ranks that are asked.
             method: A method of `runner.Runner`.
             args: Its arguments.
-            what: What is asked, for messages.
+            what: Description of the question, for error texts.
         """
 
     def stream(
@@ -112,7 +112,7 @@ class Executor(Protocol):
         """As `call`; a future for each answer, in the order in which they will arrive."""
 
     def when_gone(self, tell: Callable[[int], object]) -> None:
-        """Call `tell`, on a thread of its own, with each rank whose process ends."""
+        """Call `tell`, on a thread of its own, with each rank that loses its process."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         """Call back some time later, on a thread that must not be held up.

@@ -159,7 +159,7 @@ def is_faking() -> bool:
 
 
 class ValueNotHereError(DataDependentOutputException):
-    """A value was asked of a distributed tensor, whose values are on the workers."""
+    """A value was asked of a distributed tensor; its values are on the workers."""
 
     def __str__(self) -> str:
         function = (

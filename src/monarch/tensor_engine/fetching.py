@@ -24,8 +24,8 @@ _LIFT = torch.ops.aten.lift_fresh_copy.default
 def fetch_shard(obj: Any, shard: dict[str, int] | None = None, **coords: int) -> Future[Any]:
     """`obj` with the values that one rank has.
 
-    The future is done when all ranks of the mesh have run what was issued before; nothing waits for
-    what comes later.
+    The future is done when all ranks of the mesh have run the operations issued before; nothing
+    waits for what comes later.
 
     Args:
         obj: Anything, with distributed tensors in lists, tuples, dicts; all of one mesh and one
@@ -80,7 +80,7 @@ def fetch_shard(obj: Any, shard: dict[str, int] | None = None, **coords: int) ->
 def inspect(obj: Any, shard: dict[str, int] | None = None, **coords: int) -> Any:
     """Fetch a value of one rank: ``fetch_shard(...).get()``.
 
-    It waits until the ranks have run what was issued before.
+    It waits until the ranks have run the operations issued before.
 
     Args:
         obj: Anything, with distributed tensors in lists, tuples, dicts.
@@ -103,11 +103,11 @@ def distribute(obj: Any, split: str | Mapping[str, int] | None = None) -> Any:
     rank keeps its part.
 
     Args:
-        obj: Anything, with local tensors in lists, tuples, dicts; without `split`, what is
-            distributed stays as it is.
-        split: Dimension of the mesh along whose ranks the first dimension of each tensor is cut
-            into equal parts; or a dict of dimensions of the mesh to dimensions of the tensors. None
-            gives each rank the whole.
+        obj: Anything, with local tensors in lists, tuples, dicts; without `split`, distributed
+            tensors stay as they are.
+        split: Dimension of the mesh: the first dimension of each tensor is cut into equal parts,
+            one for each rank along it; or a dict of dimensions of the mesh to dimensions of the
+            tensors. None gives each rank the whole.
 
     Returns:
         The same structure, with distributed tensors.

@@ -4,7 +4,7 @@ An example is ``torch.rand(3, generator=generator)``.
 
 The generator is here, and the numbers are drawn on the ranks. So each operation takes the state of
 the generator along, and all ranks draw the same. How many numbers it draws is not known here; so
-the generator goes on from a new seed, which is drawn from it. Hence what is drawn depends on
+the generator goes on from a new seed, which is drawn from it. Hence the numbers drawn depend on
 nothing but the state of the generator, which can be saved and set as ever, and only the first
 operation after that draws what it would draw in a single process.
 """
@@ -24,7 +24,7 @@ def take(generator: torch.Generator, function: str) -> torch.Generator:
         function: What draws.
 
     Raises:
-        NotImplementedError: A function is being recorded, whose replays would draw the same again.
+        NotImplementedError: A function is being recorded; its replays would draw the same again.
     """
     if (held := holder()) is not None:
         held.draws(function)

@@ -36,13 +36,12 @@ def grad_generator(
 ) -> Iterator[torch.Tensor | None]:
     """The gradients of some roots, one after the other.
 
-    Each is computed when it is asked for, from what was computed so far.
+    Each is computed when it is asked for, from those computed so far.
 
     Ask in the order in which gradients become available, usually that of the parameters, reversed:
     see `gradient_execution_order`. It works on local tensors as well. Hooks of tensors are called,
-    as in a backward pass; those of nodes, such as full backward hooks of modules, are not. What was
-    saved for a step of the backward pass is freed when the step has been made, so a graph can be
-    walked once.
+    as in a backward pass; those of nodes, such as full backward hooks of modules, are not. Tensors
+    saved for a step of the backward pass are freed after the step, so a graph can be walked once.
 
     Args:
         roots: The tensor, tensors or gradient edges that are derived.
@@ -124,6 +123,7 @@ def grad_function(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> Ca
         class Function(torch.autograd.Function):
             @staticmethod
             def forward(ctx: Any, *leaves: Any) -> Any:
+                # torch would make zeros on this machine, not on the ranks
                 ctx.set_materialize_grads(False)
                 ctx.place = _Place(active_mesh(), get_active_stream())
                 result, ctx.backward_function = function(*pytree.tree_unflatten(list(leaves), tree))
@@ -208,8 +208,8 @@ class _Graph:
     """A graph of autograd, and how far it has been run.
 
     Calling a node of torch runs its formula and nothing else; what its engine does besides is done
-    here: adding up what arrives, hooks of tensors, and freeing what was saved for the node, which
-    is of no more use.
+    here: adding up incoming gradients, hooks of tensors, and freeing the tensors saved for the
+    node.
 
     Attributes:
         order: Its nodes, as torch would run them.
@@ -278,6 +278,7 @@ class _Graph:
         self._done.add(node)
         arrived = self._complete(node)
         if node not in self._targets:
+            # not needed again: this frees the gradients as the walk goes on
             self._arrived.pop(node, None)
         if not arrived:
             return
@@ -286,7 +287,7 @@ class _Graph:
                 # a move may have taken it to another stream
                 with _place_of([gradient]).activated():
                     self._arrive(following, number, _fitted(gradient, following, number))
-        # what was saved may be a number, which torch takes for a local tensor
+        # a saved value may be a number, which torch takes for a local tensor
         with no_mesh.activate():
             _release(node)
 
@@ -313,8 +314,8 @@ def _call(
     edges = node.next_functions
     count = len(node._input_metadata)
     if isinstance(node, torch.autograd.function.BackwardCFunction):
-        # Python's formulas get zeros for what has not arrived, and return something for each
-        # argument of the function
+        # Python's formulas get zeros for gradients that have not arrived, and return something for
+        # each argument of the function
         inputs = [
             arrived[number] if number in arrived else _zeros(node, number)
             for number in range(count)
@@ -355,20 +356,20 @@ def _release(node: Node) -> None:
 
 @functools.cache
 def _saved_by(kind: type) -> list[str]:
-    """The attributes in which nodes of a kind keep what was saved."""
+    """The attributes in which nodes of a kind keep saved values."""
     return [name for name in dir(kind) if name.startswith("_raw_saved_")]
 
 
 def _unpack_nothing(_: None) -> torch.Tensor:
     raise RuntimeError(
-        "a generator of gradients has been here, and freed what was saved for the backward pass"
+        "a generator of gradients has been here, and freed the tensors saved for the backward pass"
     )
 
 
 def _execution_order(roots: Iterable[Node]) -> list[Node]:
     """The nodes as the engine of torch runs them.
 
-    Of those whose gradient is complete it takes the one that was made last; leaves at once, as
+    Of the nodes with a complete gradient it takes the one that was made last; leaves at once, as
     their number is the largest.
     """
     todo = list(dict.fromkeys(roots))

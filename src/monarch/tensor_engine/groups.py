@@ -60,6 +60,7 @@ class Meeting(NamedTuple):
         if self.path:
             self.check()
             store = dist.FileStore(self.path, -1)
+            # torch's default is minutes
             store.set_timeout(_OPENS)
             return store
         return PolledStore(self.kept, self.check, TIMEOUT)
@@ -132,6 +133,7 @@ class RankGroup:
             place = in_process.place(meeting.engine, key, self.members, self.index)
             self._store, self.cpu = place.store, place
         else:
+            # first: gloo's own rendezvous would wait for a dead member until its timeout
             meeting.await_all(key, self.members, rank)
             self._met = meeting.store()  # torch's C++ does not keep one that is written in Python
             self._store = dist.PrefixStore(key, self._met)
@@ -213,10 +215,10 @@ class RankGroup:
 class Exchange:
     """An exchange of inputs between all members of a group, and its outcome.
 
-    Who brings a failure leaves word of it, and only then takes part. So who has the data of all
-    knows that all word of failures has been left; on one host a look into the store is all that it
-    costs. Between hosts one number is sent beside the data, as many would ask the one store; and on
-    a GPU, where the data is on its way for longer than anybody waits.
+    A member that brings a failure leaves word of it, and only then takes part. So a member that has
+    the data of all knows that all word of failures has been left; on one host a look into the store
+    is all that it costs. Between hosts one number is sent beside the data, as many would ask the
+    one store; and on a GPU, where the data is on its way for longer than anybody waits.
 
     Args:
         asks: Send that number.
@@ -227,6 +229,7 @@ class Exchange:
         self._key = key
         self._work: Any = None
         if poison is not None:
+            # before this member takes part in anything: see above
             group.leave(key, poison)
         if asks:
             self._failed = torch.tensor([poison is not None], dtype=torch.int64)

@@ -2,11 +2,12 @@
 
 The collectives are those of gloo, as between processes. A rank must not wait in one while it has
 the turn, as the others could not come. So it notes its part, and gives up its turn until all have
-come; the last runs the parts of all. What is computed depends on nothing but the program.
+come; the last runs the parts of all. Results depend on nothing but the program.
 
 What ends a wait: the last member that comes, the end of one that is missing, the end of the engine.
 
-`PerProc` is for what is one for a process elsewhere, and `refuse` for what has to be.
+`PerProc` holds objects of which a process elsewhere has one, and `refuse` rejects features that
+need processes.
 """
 
 from __future__ import annotations

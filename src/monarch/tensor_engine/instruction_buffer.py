@@ -35,7 +35,7 @@ class InstructionBuffer:
 
     Attributes:
         instructions: In order, each with where it goes.
-        borrows: What was borrowed meanwhile.
+        borrows: Borrows begun meanwhile.
         moved: Handles that are of another value since, and that of before: their shape was changed
             in place, for one.
     """
@@ -91,10 +91,13 @@ class InstructionBuffer:
         elif engine is not self.engine:
             raise ValueError(f"{self.what} takes operations of one tensor engine, got some of two")
         for each in freeing(ranks):
+            # values freed so far are freed before this instruction, as without a buffer
             self.take_freed(*each)
         if ranks.stream > MAIN:
             self.streams[ranks.stream] = stream_of(ranks.stream)
         self.instructions.append(
+            # a copy, as of a message that is sent: the program may change its arrays before the
+            # block ends
             (ranks, pickle.loads(pickle.dumps(instruction, 5)) if now else instruction)
         )
 
@@ -135,7 +138,7 @@ class InstructionBuffer:
         return value.id
 
     def void(self, why: str) -> None:
-        """Void what was made; what was there before is as it was."""
+        """Void the handles made since; restore those that were there before."""
         for borrow in self.borrows:
             borrow.void()
         for handle, value in reversed(self.moved):
@@ -180,7 +183,7 @@ class InstructionBuffer:
 def coalescing() -> Iterator[None]:
     """Send all that is issued in a block together, when it ends: one message per rank.
 
-    If it raises, nothing is sent, and what was made in it can't be used.
+    If it raises, nothing is sent, and tensors made in it can't be used.
 
     Blocks in blocks belong to the outermost. Tensors made in the block can be used after it;
     nothing can be fetched in it.

@@ -1,6 +1,6 @@
 """The language that a controller speaks to its workers.
 
-A *batch* is a list of instructions; an instruction is a tuple whose first element is what to do.
+A *batch* is a list of instructions; an instruction is a tuple that begins with its opcode.
 What happens most, an operation of torch that was seen before, is nothing but numbers: a *template*
 (function and constant arguments) is defined once, and from then on
 ``(template, site, inputs, outputs, numbers)`` runs it. Nothing here imports torch.
@@ -23,8 +23,7 @@ MOVE         site, name, args                          run a function of `worker
 ===========  ========================================  ==============================================================
 
 Instructions belong to a *stream*; a message has ``(stream, batch)`` pairs. Those of one stream run
-in order. `ALL` is no stream: what is defined there is defined before all that comes later, on any
-stream.
+in order. `ALL` is no stream: a definition sent there precedes all later instructions of any stream.
 
 A *site* is the controller's number for the stack that issued the instruction; it comes back with an
 error.
@@ -102,7 +101,7 @@ class Definition(NamedTuple):
         kwargs: Those by name.
         writes: Positions of inputs that it writes to.
         settings: Flags of torch as they were when it was issued: see `settings`.
-        layouts: Of each leaf of the result; None for what is not new memory.
+        layouts: Of each leaf of the result; None for results without new memory.
     """
 
     path: str
@@ -147,8 +146,8 @@ class Told(NamedTuple):
 
     Attributes:
         skeleton: The result, with None for each leaf.
-        leaves: What each leaf is: a new tensor, the position of an input, or None for what is no
-            tensor.
+        leaves: What each leaf is: a new tensor, the position of an input, or None for a leaf that
+            is no tensor.
         written: Positions of the inputs that were written to.
     """
 
@@ -165,8 +164,8 @@ class Call(NamedTuple):
         payload: Pickle and buffers of ``(args, kwargs)``, in which tensors are references.
         inputs: Ids of the tensors among the arguments.
         writes: Ids of those that the function changes.
-        outputs: One per leaf of the result: an id, or 0 for what is no tensor. None where results
-            do not matter.
+        outputs: One per leaf of the result: an id, or 0 for a leaf that is no tensor. None where
+            results do not matter.
         expected: What each output is.
     """
 

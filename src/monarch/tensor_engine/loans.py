@@ -38,6 +38,7 @@ class Loan:
         with self._lock:
             self._poison, self.keep, self._open = poison, keep, True
             callbacks, self._callbacks = self._callbacks, []
+        # out of the lock, which is not reentrant: a callback may come back here
         for callback in callbacks:
             callback()
 
@@ -56,6 +57,7 @@ class Loan:
         """
         if not self._open:
             if running_loop() is not None:
+                # a wait here would stop all other tasks of the loop
                 raise NotYet(self.when_open)
             opened = threading.Event()
             self.when_open(opened.set)
@@ -76,6 +78,8 @@ _refused: PerProc[dict[str, Poison]] = PerProc(dict)
 
 def loan(uid: str, ticket: int) -> Loan:
     """Return the loan with a ticket, which the first call makes."""
+    # the worker and the actor may come in either order, on two threads: `setdefault` gives both the
+    # same
     found, refused = _loans().setdefault((uid, ticket), Loan()), _refused()
     if uid in refused:
         found.open(refused[uid], keep=False)

@@ -19,7 +19,7 @@ class OpaqueRef:
 
     The object lives as long as the handle, and fails as a tensor would.
 
-    Made in a remote function, ``return OpaqueRef(obj)``, whose rule returns ``OpaqueRef(None)``;
+    Made in a remote function, ``return OpaqueRef(obj)``; its rule returns ``OpaqueRef(None)``;
     passed to remote functions, which use ``ref.value``. It stands for a tensor without a meaning,
     which carries the object with it.
 

@@ -219,7 +219,7 @@ def _forward(
 def _backward(ref: OpaqueRef, grads: list[torch.Tensor | None]) -> list[torch.Tensor]:
     """The gradients of the sources, each in memory of its own, as torch adds them up.
 
-    They are zeros for what was not used.
+    They are zeros for inputs that were not used.
 
     The graph is kept: that it is derived once only is ensured where its handle is kept.
     """

@@ -94,7 +94,7 @@ def opaque_method(rule: Callable[Concatenate[O, P], R]) -> Callable[Concatenate[
     the ranks will return.
 
     Args:
-        rule: The method, whose name counts, with its rule as the body.
+        rule: The method: its name is looked up on the ranks, and its body is the rule.
 
     Returns:
         The method, which runs on the ranks.

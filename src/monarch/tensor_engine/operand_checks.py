@@ -61,7 +61,7 @@ def error(
     written: Sequence[Storage] = (),
     stream: int | None = None,
 ) -> Exception:
-    """The error for an operation; finds out by itself what is wrong with its arguments.
+    """The error for an operation; finds the fault in its arguments by itself.
 
     Args:
         function: Name of the operation.

@@ -42,8 +42,8 @@ class Pipe:
 
     Made by what `remote_generator` made, or by `create_pipe`.
 
-    It ends with `drop`, or with the program. What a function raises is raised by fetches of what
-    was to come.
+    It ends with `drop`, or with the program. What a function raises is raised by fetches of its
+    later results.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ class Operator:
     """The schema of an operator, as far as plans need it.
 
     Attributes:
-        free: Positions and names of arguments whose number is a value only.
+        free: Positions and names of number arguments that do not affect shapes or types of results.
         free_lists: The same for lists of numbers.
         without_tensors: Whether that holds for calls without tensors, too.
         writes: Positions of arguments that are written to.
@@ -108,7 +108,7 @@ def _path_of_custom(name: str) -> str | None:
 
 
 def _kind(argument: Any) -> str:
-    """Return the kind of an argument whose type alone matters.
+    """Return the kind of an argument of which only the type matters.
 
     It is a number, a list of numbers, or neither.
     """
@@ -167,7 +167,7 @@ class Plan:
         outputs: The new tensors in it; in order.
         only: The one `Output`, where the result is nothing else.
         writes: Positions of inputs that are written to.
-        moved: Positions of inputs whose geometry changes in place, and what they look like then.
+        moved: Positions of inputs that change their geometry in place, and their new geometry.
         known: Whether the controller can compute it, if it knows the inputs.
         template: Its number on the workers of the engine.
         constant: Nothing needs to be done by workers.
@@ -200,7 +200,7 @@ class Plan:
 
     @property
     def layouts(self) -> tuple[Layout | None, ...]:
-        """How the ranks lay out each leaf of the result; None for what is not new memory."""
+        """How the ranks lay out each leaf of the result; None for results without new memory."""
         return tuple(
             [
                 Layout(*leaf.geometry, leaf.meta.dtype)
@@ -213,7 +213,7 @@ class Plan:
     def ids(self, new: Sequence[int]) -> Any:
         """The outputs of an instruction.
 
-        They are ids in the order of the leaves of the result, 0 for what is not new.
+        They are ids in the order of the leaves of the result, 0 for leaves that are not new.
         """
         if self.only is not None:
             return new[0]
@@ -252,7 +252,7 @@ def make_plan(
 
 
 def plan_of(result: Any, inputs: Sequence[Any], written: tuple[int, ...]) -> Plan:
-    """The plan of something whose results, as fakes, and writes are known.
+    """The plan of a function with known writes and known results, as fakes.
 
     A result that is an input which was not written to says what it looks like, no more.
     """

@@ -1,12 +1,12 @@
 """Recorded programs on a worker: one function for each, made from its instructions.
 
-A program becomes the text of a Python function whose local variables are its values: an operation
-is one line, and what it costs is the call of torch's own function, without a look into any table.
-What is no plain operation (functions of the user, moves between ranks) runs as ever, by way of the
+A program becomes the text of a Python function that has its values as local variables: an operation
+is one line, and costs no more than the call of torch's own function, without a look into any table.
+Other instructions (functions of the user, moves between ranks) run as ever, by way of the
 runner's slots, under the ids that were recorded.
 
-An error ends the function; the number of its line tells which instruction failed. Of what is left,
-only that is done for which others wait.
+An error ends the function; the number of its line tells which instruction failed. Of the remaining
+instructions, only those are run that others wait for.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def _by_way_of_slots(
     runner: StreamState, instruction: Instruction, ids: Sequence[int], given: Sequence[Any]
 ) -> list[Any]:
     slots = runner.slots
-    # what was recorded may be there still
+    # the recorded values may still be in these slots
     before = {ref: slots[ref] for ref in ids if ref in slots}
     lent = dict(zip(ids, given, strict=False))
     slots.update(lent)

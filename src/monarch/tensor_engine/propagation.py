@@ -78,7 +78,7 @@ def told_by(name: str, told: dict[int, Told]) -> tuple[Plan, Any]:
 
 
 def results(mesh: RankMesh, plan: Plan, tensors: Sequence[TensorBase]) -> list[Tensor]:
-    """Handles of what is about to be made.
+    """Make the handles of results that are about to be computed.
 
     What shares memory with an argument shares its storage here.
     """
@@ -103,7 +103,7 @@ def _sharing(mesh: RankMesh, meta: fakes.Meta, tensor: TensorBase) -> Tensor:
 def outputs_of(
     plan: Plan, made: Sequence[Tensor]
 ) -> tuple[tuple[int, ...], tuple[Expected | None, ...]]:
-    """The id of each leaf of a result, 0 for what is not new, and what it is expected to be."""
+    """Return the id of each leaf of a result, 0 if it is not new, and its expected properties."""
     ids = plan.ids([tensor._value.id for tensor in made]) or (0,) * len(plan.result)
     expected = [
         (

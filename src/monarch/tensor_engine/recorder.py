@@ -69,7 +69,7 @@ class Recorder(InstructionBuffer):
         ]
 
     def handle_of(self, storage: Storage) -> Tensor | None:
-        """A handle of what was there before and has this storage, if there is one still."""
+        """Return a live handle, made before the recording, of a tensor with this storage."""
         found = (handle() for handle, _ in self._versions.values())
         return next(
             (tensor for tensor in found if tensor is not None and tensor._value.storage is storage),
@@ -113,7 +113,7 @@ class Recorder(InstructionBuffer):
             self._note(self.shown, ref)
 
     def take_freed(self, ranks: Ranks, instruction: Instruction) -> None:
-        """Only what was made in the call is freed by each replay."""
+        """Record frees only of values made in the call; each replay frees those again."""
         if instruction[0] == FREE:
             here = [ref for ref in instruction[1] if ref in self._made]
             elsewhere = [ref for ref in instruction[1] if ref not in self._made]

@@ -1,4 +1,4 @@
-"""Functions of autograd whose two bodies run on the ranks: `remote_autograd_function`.
+"""Functions of autograd with both bodies on the ranks: `remote_autograd_function`.
 
 Forward and backward run there as they are written, and what one keeps for the other stays there, in
 an opaque object. What comes out the ranks tell at the first call with arguments of a kind; later
@@ -36,8 +36,8 @@ class RemoteAutogradFunction:
                 same positions.
 
         Returns:
-            What the forward pass returned: a tensor or a tuple of such, and None for what is no
-            tensor.
+            The result of the forward pass: a tensor or a tuple, with None for values that are no
+            tensors.
         """
         made: list[Any] = []
         tensors = iter(_Node.apply(self._forward, self._backward, made, *args))

@@ -41,7 +41,7 @@ class ControllerRemoteClass:
 
 
 def remote_method(method: Callable[Concatenate[C, P], None]) -> Callable[Concatenate[C, P], None]:
-    """A method of a `ControllerRemoteClass` whose body is not executed.
+    """A method of a `ControllerRemoteClass`; its body is not executed.
 
     The method of the same name runs on the ranks.
 

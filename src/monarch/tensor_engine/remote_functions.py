@@ -376,7 +376,7 @@ def _dotted(function: Any) -> Any:
 
 
 def _decorated(function: Any) -> Any:
-    """A function whose name stands for what `remote` made of it."""
+    """A function found by a name that refers to its `remote` wrapper."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "<")
     if module in (None, "__main__") or "<" in name:
         return None

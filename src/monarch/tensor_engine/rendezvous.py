@@ -26,7 +26,7 @@ from .._polled_store import PolledStore
 from .groups import Meeting
 
 _GLANCE = 0.01  # seconds between looks at whether a member has ended, while torch connects
-_making = threading.Lock()  # held by who makes groups of torch in this process
+_making = threading.Lock()  # held while groups of torch are made in this process
 
 
 class MemberEndedError(RuntimeError):
@@ -76,6 +76,8 @@ class Rendezvous:
         """
         self._base.set(f"here/{self._name}/{self.rank}", "")
         if self.rank:
+            # `_making` is taken only when all are here: a rank that held it while it waits would
+            # keep its process's other groups from being made
             self.store.wait([f"go/{self._name}"])
         else:
             self.store.wait([f"here/{self._name}/{rank}" for rank in range(self.size)])
@@ -149,4 +151,4 @@ class Rendezvous:
             finally:
                 over.set()
                 watcher.join()
-        self.check()  # what was broken off may have been made all the same
+        self.check()  # a meeting that was broken off may have been completed all the same

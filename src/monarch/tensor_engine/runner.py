@@ -56,7 +56,7 @@ class Runner(StreamState):
     def __init__(self, shared: Shared, stream: int) -> None:
         super().__init__(shared, stream)
         self._stream = stream
-        self._inbox: Any = None  # a queue of what is to be done; None ends it
+        self._inbox: Any = None  # a queue of work; None ends it
 
     # its thread
 
@@ -114,10 +114,13 @@ class Runner(StreamState):
             _, site, inputs, outputs, numbers = instruction
             try:
                 values = [slots[ref] for ref in inputs]
+                # the flag first: while nothing has failed, an instruction costs no look at its
+                # inputs
                 if self.poisoned and (poison := first_poison(values)) is not None:
                     self.give_up(inputs, outputs, templates[what].writes, poison)
                     continue
                 result = templates[what].call(values, numbers)
+                # the most frequent case, without a list
                 if type(outputs) is int:
                     slots[outputs] = result
                 elif outputs:
@@ -269,7 +272,7 @@ class Runner(StreamState):
 
 
 def here() -> Runner | None:
-    """The runner whose thread this is."""
+    """Return the runner of the current thread."""
     return getattr(_here, "runner", None)
 
 
@@ -292,7 +295,7 @@ def _describe(call: Call) -> str:
 
 
 def _shapes(values: Sequence[Any]) -> list[Any]:
-    """The shapes of values; one whose memory was given back, which is None, has none."""
+    """The shapes of values; a value with freed memory is None, and has none."""
     return [getattr(value, "shape", None) for value in values]
 
 

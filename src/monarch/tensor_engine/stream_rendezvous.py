@@ -1,7 +1,7 @@
 """Values on their way from one stream of a worker to another.
 
 Streams run side by side; where one needs what another has, it waits for it here. Both ends of a
-handoff are instructions with the same *ticket*, and what is given was issued before what takes it.
+handoff are instructions with the same *ticket*, and the giving one is issued before the taking one.
 So the wait ends: with the other stream's instruction, or with the worker. On a GPU a stream of the
 device waits as well, for what the other one was told before.
 """
@@ -29,6 +29,8 @@ class Rendezvous:
         if isinstance(value, torch.Tensor) and value.is_cuda:
             with torch.cuda.device(value.device):  # events are of one device
                 done = torch.cuda.Event()
+            # the taker's work must come after all that this stream has queued on the device, not
+            # only after its Python code
             done.record(torch.cuda.current_stream(value.device))
         with self._changed:
             self._given.setdefault(ticket, deque()).append((value, done))

@@ -60,8 +60,8 @@ class Stream:
         ``mutable``       do nothing with it          read and write
         ================  ==========================  =====================================
 
-        This stream waits for what was issued to the other one before, when it first uses the
-        tensor. The other one waits, from `Borrow.drop` on, for what was issued here until the last
+        At its first use of the tensor, this stream waits for operations issued to the other one
+        before. From `Borrow.drop` on, the other one waits for operations issued here until the last
         handle was gone: drop handles early, and the borrow late.
 
         Args:

@@ -53,7 +53,7 @@ class Tensor(TensorBase):
 
     Attributes:
         mesh: Where it lives.
-        stream: Whose operations may use it.
+        stream: The stream that may use it in operations.
     """
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -196,7 +196,7 @@ def dispatch(
         args: Its arguments.
         kwargs: Its arguments by name.
         active_mesh: The active mesh, to which it belongs if no argument says otherwise.
-        mode: What has intercepted it, if a mode has.
+        mode: The mode that has intercepted it, if one has.
 
     Raises:
         TensorError: Its tensors do not belong together; `OperatorError` where it is an operator.
@@ -471,7 +471,7 @@ def _known(value: Value) -> torch.Tensor | None:
 def _compute_known(
     op: Operator, plan: Plan, args: Any, kwargs: Any, values: list[Value]
 ) -> torch.Tensor | None:
-    """Compute an operation on values whose copies the controller has.
+    """Compute an operation here, on values that the controller has copies of.
 
     It returns the result if it is new.
     """

@@ -111,7 +111,7 @@ class TorchGroups:
                         made = dist.new_group(list(members), timeout=TIMEOUT)
                     if worker.rank in members:
                         found = made
-        except Exception as error:  # told to who uses it
+        except Exception as error:  # told to its users
             found = error
             if rendezvous is not None:
                 found = rendezvous.give_up(error)

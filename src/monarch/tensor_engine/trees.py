@@ -37,8 +37,8 @@ def flatten(
 def flattener(tree: Any, cond: Callable[[Any], bool] | None = None) -> Callable[[Any], list[Any]]:
     """Make a function that takes the same leaves out of another tree of the same shape.
 
-    It only indexes what it is given, so that can be something whose shape cannot be looked at, such
-    as a proxy of `torch.fx`.
+    It only indexes its argument, so that may be an object without a visible structure, such as a
+    proxy of `torch.fx`.
     """
     paths = [
         path for path, leaf in pytree.tree_flatten_with_path(tree)[0] if cond is None or cond(leaf)

@@ -53,7 +53,7 @@ class _Placeholder(ModuleType):
 
     @staticmethod
     def graph_break(msg: str = "") -> None:
-        """Nothing, outside of what is compiled: optimizers call it in each step."""
+        """Does nothing outside of compiled code; optimizers call it in each step."""
 
 
 class _Rules:

@@ -53,6 +53,8 @@ class Worker(Actor):
 
     def __cleanup__(self, error: Exception | None) -> None:
         workers().pop(self.uid, None)
+        # before the runners: a stream that waits for another one would never come to the end of its
+        # queue
         self._shared.rendezvous.close()
         for runner in list(self._runners.values()):
             runner.close()
@@ -76,7 +78,7 @@ class Worker(Actor):
                 runner.do(functools.partial(runner.run, batch))
 
     def _note_lost(self, batches: list[tuple[int, list[Instruction]]]) -> None:
-        """Leave word of the end of what was here before, wherever others are to meet it."""
+        """Tell peers that wait to meet the former incarnation of this rank that it has ended."""
         for _, batch in batches:
             for instruction in batch:
                 if instruction[0] == MOVE:
@@ -194,7 +196,7 @@ def _set_environment(rank: int, ranks: int, local_rank: int, local_ranks: int) -
         LOCAL_RANK=str(local_rank),
         LOCAL_WORLD_SIZE=str(local_ranks),
     )
-    # large tensors in large pages: fresh memory costs more than what is computed into it, page by
-    # page of 4 KiB
+    # large tensors in large pages: with pages of 4 KiB, the faults of fresh memory cost more than
+    # the computation
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     devices.place(local_rank, local_ranks)

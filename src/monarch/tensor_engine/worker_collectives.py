@@ -2,7 +2,7 @@
 
 They define groups, drop values, and move data between ranks.
 
-A rank whose input has failed takes part in all communication, with zeros, so that its peers do not
+A rank with a failed input takes part in all communication, with zeros, so that its peers do not
 wait for ever; they learn that it has failed, and all of them take the failure as the result.
 """
 
@@ -220,6 +220,8 @@ def transfer(
     origin = next((sender for sender, receivers in routes.items() if rank in receivers), -1)
     sends = [peer for peer in routes.get(rank, ()) if peer != rank]
     try:
+        # sorted: all ranks make their groups in one order, or two would wait for each other in the
+        # making of different ones
         pairs = sorted((min(rank, peer), max(rank, peer)) for peer in {*sends, origin} - {rank, -1})
         groups = {
             low + high - rank: worker.communication.of(meeting, (low, high)) for low, high in pairs
@@ -310,7 +312,7 @@ _TAG = 0
 
 
 def _send(group: RankGroup, given: Any, look: TensorLook) -> list[tuple[Any, torch.Tensor]]:
-    """Start to send; what is being sent must be kept until then."""
+    """Start to send; the tensor must be kept until the send is done."""
     poison = given if isinstance(given, Poison) else None
     group.sent += 1
     if poison is not None:
@@ -325,7 +327,7 @@ def _send(group: RankGroup, given: Any, look: TensorLook) -> list[tuple[Any, tor
 
 
 def _as_it_reads(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor whose memory has its values: ``conj()`` and others only take a note."""
+    """Return a tensor with its values in memory: ``conj()`` and others only take a note."""
     return tensor.resolve_conj().resolve_neg()
 
 

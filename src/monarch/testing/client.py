@@ -1,4 +1,4 @@
-"""The simulated client: it calls processes of all hosts, and notes who answers and who is gone."""
+"""The simulated client: it calls processes of all hosts, and notes answers and losses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Cast:
         started: When it was sent, in seconds of simulated time.
         ended: When the last answer was there; None until then, and for a broadcast.
         answered: Ranks that have answered, each with the time.
-        lost: Ranks whose host is gone, each with the time at which that was known.
+        lost: Ranks on lost hosts, each with the time at which the loss was known.
         arrived: Processes that the message has come to.
         arrived_at: When it came to the latest of them.
     """

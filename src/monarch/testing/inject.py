@@ -73,7 +73,7 @@ class Fail(Fault):
     """The actor ends with a failure; its process stays."""
 
     def strike(self) -> float | None:
-        raise SystemExit(INJECTED)  # ends an actor; who calls it has a SupervisionError
+        raise SystemExit(INJECTED)  # ends an actor; its callers get a SupervisionError
 
 
 class Crash(Fault):
@@ -166,7 +166,7 @@ class Injection:
     Args:
         faults: A fault, or several, by class.
         seed: Of chance; None for any, which the attribute then has.
-        supervisors: Classes of owners whose actors are meant; None for those of all.
+        supervisors: Only actors of owners of these classes; None for those of all owners.
 
     Raises:
         TypeError: There is something else than faults.
@@ -258,7 +258,7 @@ class _Fate:
             context().actor_instance.abort(INJECTED)
 
     def meet(self, called: bool = True) -> float | None:
-        """Strike with what is due; return how long the call goes no further, None for ever."""
+        """Strike with the due faults; return for how long the call is held, None for ever."""
         delays = [fault.strike() for fault in self._due(called)]
         return None if None in delays else sum(delays)  # type: ignore[arg-type]
 
@@ -279,7 +279,7 @@ class _Fate:
 
 
 def _afflicted(cls: Any, plan: tuple[Any, ...]) -> type:
-    """Derive a class whose actors meet faults, and are called as those of `cls`."""
+    """Derive a class with actors that meet faults, under the name of `cls`."""
 
     @functools.wraps(cls.__init__)
     def begin(self: Any, *args: Any, **kwargs: Any) -> None:

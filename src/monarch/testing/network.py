@@ -2,8 +2,8 @@
 
 They are in order, whole or not at all, with delays and cuts.
 
-A host that lost its power says nothing more, nor does one behind a cut: what is sent there waits,
-as TCP would send it again, and arrives after the cut has healed if the stream is still open on both
+A host that lost its power says nothing more, nor does one behind a cut: data sent there waits, as
+TCP would send it again, and arrives after the cut has healed if the stream is still open on both
 sides.
 """
 
@@ -36,7 +36,7 @@ class SimulatedStream:
         self.number = number
         self.open = True
         self.other: SimulatedStream | None = None
-        self.arrives = 0.0  # when what was sent last does; nothing overtakes it
+        self.arrives = 0.0  # when the latest data arrives; nothing overtakes it
         self.waiting: list[bytes | None] = []  # for a cut to heal; None is the end of the stream
 
 
@@ -59,7 +59,7 @@ class Partition:
     def heal(self) -> None:
         """The hosts reach each other again.
 
-        What was sent meanwhile arrives, if its stream is still open.
+        Data sent meanwhile arrives, if its stream is still open.
         """
         self._network.healed(self)
 

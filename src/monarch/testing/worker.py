@@ -132,7 +132,7 @@ class SimulatedHost:
         self._clock.at(self._paused_until, self._go_on)
 
     def _go_on(self) -> None:
-        """Do what was missed: first what has come, then what was due, as a real one does."""
+        """Make up for the pause: first messages that came, then due timers, as a real one does."""
         if self._clock.now < self._paused_until:  # by another pause
             return
         self._stood += max(

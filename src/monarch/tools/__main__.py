@@ -18,7 +18,7 @@ def main() -> None:
         sys.exit(
             f"the command `monarch` needs {' and '.join(missing)}: pip install 'pymonarch[cli]'"
         )
-    from . import cli  # needs what was looked for above
+    from . import cli  # needs the libraries that are checked above
 
     cli.main()
 

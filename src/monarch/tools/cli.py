@@ -53,7 +53,7 @@ _GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
 """Commands by module, in the groups and the order in which help lists them."""
 
 _PASS_ON = {"run", "serve", "exec", "shell"}
-"""Commands whose output is that of programs, byte by byte where it goes to a file."""
+"""Commands that pass on the output of programs, byte by byte where it goes to a file."""
 
 
 def commands(first: str | None = None) -> typer.Typer:

@@ -121,8 +121,8 @@ async def server_ready(
         check_interval: How long to wait between two looks.
 
     Returns:
-        What is known of it, RUNNING, or FAILED if hosts are lost; None if there is none, or it has
-        ended.
+        Its specification, with state RUNNING, or FAILED if hosts are lost; None if there is none,
+        or it has ended.
     """
     while True:
         found = await asyncio.to_thread(info, server_handle)
@@ -300,7 +300,7 @@ def _env(roles: list[Any]) -> dict[str, str]:
                     f"a variable of {role.name!r} has a name of the shell and a string, got"
                     f" {key!r}: {value!r}"
                 )
-            # what is in an image is set by a sync
+            # paths in an image are set by a sync
             if "${img_root}" not in value and env.setdefault(key, value) != value:
                 raise ValueError(
                     f"hosts of a job have the same variables: {key} is {env[key]!r} and, of"

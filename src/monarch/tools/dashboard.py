@@ -48,9 +48,10 @@ def dashboard(
 
     The link works once, within an hour.
 
-    What is wrong, where, and why: the verdict, each rank, stacks, waits, logs. If the program has
-    no admin interface, this opens one, and serves until the program ends, or Ctrl-C. A program that
-    has ended is looked at by the file that it has left, run.duckdb: as it was at that moment.
+    It shows faults, their places and causes: the verdict, each rank, stacks, waits, logs. If the
+    program has no admin interface, this opens one, and serves until the program ends, or Ctrl-C. A
+    program that has ended is looked at by the file that it has left, run.duckdb: as it was at that
+    moment.
     """
     role = VIEW if view else ACT
     wanted = _has_display() if browser is None else browser
@@ -79,7 +80,7 @@ def serve_run(
     root_path: str = "",
 ) -> None:
     """Serve the file of a run until Ctrl-C; for the arguments see `open_for`."""
-    _ = RunFile(file).schema  # what is no file of a run is told here
+    _ = RunFile(file).schema  # raises here if it is no file of a run
     helper, more = "monarch.admin.saved_helper", {"run": os.path.abspath(file)}
     door = Door(
         os.getpid(), addr, names=names, root_path=root_path, at_once=True, helper=helper, more=more

@@ -1,4 +1,4 @@
-"""The option `--json` of the commands, and how they tell what was done."""
+"""The option `--json` of the commands, and how they report their result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ JSON = Annotated[bool, typer.Option("--json", help="Print JSON, for other progra
 
 
 def say(as_json: bool, text: str, **told: object) -> None:
-    """Tell people what was done, or programs as a JSON object."""
+    """Report the result: a text for people, or a JSON object for programs."""
     if as_json:
         print(json.dumps(told))
     else:

@@ -92,7 +92,8 @@ def logs(
     except KeyboardInterrupt:  # the way to end --follow
         return
     except BrokenPipeError:
-        # who reads this has enough, such as `head`; what is left in the buffer goes nowhere
+        # the reader of the pipe, such as `head`, has ended; drop the buffer, or the exit would
+        # flush it and fail
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     finally:

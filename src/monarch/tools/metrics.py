@@ -121,7 +121,7 @@ class _Server(ThreadingHTTPServer):
         self.socket = SharedListener(self.socket.detach(), _MOST)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of who has gone before he had his answer."""
+        """Do not report requesters that left before their answer."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
@@ -163,4 +163,4 @@ class _Handler(BaseHTTPRequestHandler):
 
     # its base class calls it that
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Says nothing: who scrapes does so often."""
+        """Does not log requests: scrapes are frequent."""

@@ -25,7 +25,7 @@ _WORD = r"secret|token|passw(?:or)?d?|passphrase|api[_-]?key|access[_-]?key|priv
 _NAME = rf"[\w.-]{{0,40}}(?:{_WORD})[\w.-]{{0,40}}"
 _START = r"(?:(?<![\w/+.-])|(?<=\\[nrt]))"  # of a word, also behind an escaped newline
 _PATTERNS = [
-    # a private key in PEM, also on one line of a log, and one whose end was cut off
+    # a private key in PEM, also on one line of a log, and one that was cut off
     re.compile(
         r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL
     ),

@@ -108,7 +108,7 @@ def serve(
 
 
 def _check(options: Options, command: str) -> None:
-    """Say what has no effect; raise an error for a script that is not there."""
+    """Warn of options without effect; raise an error for a script that is not there."""
     for option, why in options.without_effect.items():
         print(f"monarch {command}: {option} has no effect: {why}", file=sys.stderr)
     if not options.no_python and not options.module and not os.path.exists(options.script):

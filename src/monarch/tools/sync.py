@@ -44,10 +44,10 @@ def sync(
 ) -> None:
     """Bring folders of this machine to all hosts of a running job.
 
-    Only what has changed goes there, and takes effect as a whole.
+    Only changes are sent, and they take effect as a whole.
 
-    Procs that start there afterwards import from it. `.gitignore` and `.monarchignore` say what is
-    left out.
+    Procs that start there afterwards import from it. `.gitignore` and `.monarchignore` list the
+    exclusions.
     """
     saved = running(context)
     named = folders[0] if folders and len(folders) == 1 else folders
@@ -64,7 +64,7 @@ def sync(
             said = ""
         except KeyboardInterrupt:  # the way to end it
             return
-        except (OSError, SyncError, ValueError) as error:  # what is saved next may put it right
+        except (OSError, SyncError, ValueError) as error:  # the next save may mend it
             if str(error) != said:
                 said = str(error)
                 print(said, file=sys.stderr, flush=True)

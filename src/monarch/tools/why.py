@@ -37,15 +37,15 @@ def why(
     program: PROGRAM = None,
     option: OPTION = None,
     seconds: Annotated[
-        float, typer.Option(help="Between two looks, which tell what hangs from what is slow.")
+        float, typer.Option(help="Between two looks, which tell hung ranks from slow ones.")
     ] = 1.0,
     as_json: JSON = False,
 ) -> None:
     """Say in one sentence why a program does not go on, or that it does.
 
-    Then: what each rank does, equal ones together; who waits for whom; what is wrong with processes
-    and hosts. Those who hold up the others are marked with >. Exit status 0 if it is fine, 3 if it
-    is slow, 4 if it is stuck, 5 if it goes on without ranks that have failed.
+    Then: what each rank does, equal ones together; who waits for whom; troubles of processes and
+    hosts. Those who hold up the others are marked with >. Exit status 0 if it is fine, 3 if it is
+    slow, 4 if it is stuck, 5 if it goes on without ranks that have failed.
     """
     what = found(program, option)
     if isinstance(what, Path):

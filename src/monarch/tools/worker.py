@@ -70,7 +70,7 @@ def worker(
             raise typer.BadParameter(
                 "give either certificates or a secret", param_hint="--secret-file"
             )
-        # it would win; and what procs inherit should be what is in use
+        # it would win over the file, and procs should inherit the secret in use
         os.environ.pop("MONARCH_SECRET", None)
         os.environ["MONARCH_SECRET_FILE"] = str(secret_file.expanduser().absolute())
     if idle_limit is not None:

@@ -1,4 +1,4 @@
-"""Screen 6: what has failed, the first cause on top, what follows from it folded."""
+"""Screen 6: failures, the first cause on top, its consequences folded."""
 
 from __future__ import annotations
 

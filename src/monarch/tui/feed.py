@@ -25,8 +25,8 @@ class Feed:
         source: What looks.
         access: At whom.
         pause: Seconds between looks at least.
-        tell: Is given what has come, or None, why nothing has, and whether the program has ended;
-            on the thread of this.
+        tell: Called with the update, or None; with the reason why none came; and with whether the
+            program has ended; on the thread of this.
     """
 
     def __init__(

@@ -113,7 +113,7 @@ class Logs(Pane):
         return said("{count:,} lines", count=lines) + (f" of {whose}" if whose else "")
 
     def action_filter(self) -> None:
-        """Ask whose lines to show."""
+        """Ask for a filter of lines."""
         prompt = self.query_one("#whose", Input)
         prompt.display = True
         prompt.focus()

@@ -138,7 +138,7 @@ class Now(Pane):
 
 
 def verdict(found: Mapping[str, Any], width: int) -> Iterator[Row]:
-    """The sentence of a verdict, who is to blame, what else is wrong."""
+    """The sentence of a verdict, the ranks at fault, further troubles."""
     yield from wrapped(found["sentence"], width, STATUS.get(found["status"], "bold"))
     for each in found["blamed"]:
         doing = f"  {each['reason'] or each['state']}{since(each['seconds'])}"

@@ -141,7 +141,7 @@ class Pane(Container):
 
 
 class Folded(Pane):
-    """A screen whose lines are in groups, each with a head line, that Tab folds."""
+    """A screen with lines in groups, each with a head line, that Tab folds."""
 
     BINDINGS = [("tab", "fold", "Fold"), ("c", "fold_all", "Fold all")]
 

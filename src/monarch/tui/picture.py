@@ -17,8 +17,7 @@ class Look(NamedTuple):
     Attributes:
         letter: In the rank map.
         style: Of that letter.
-        weight: What is to be seen first: of the ranks that share a cell the one with the highest
-            weight is shown.
+        weight: Precedence: of the ranks that share a cell the one with the highest weight is shown.
     """
 
     letter: str

@@ -24,7 +24,7 @@ class ScreenSource:
         heard: When the program was heard last, by the monotonic clock; 0 for never.
         trouble: Why nothing comes; empty if all is well.
         ended: Whether that is as the program has ended.
-        odd: Why what has come last can't be shown; empty if it can.
+        odd: Why the last update can't be shown; empty if it can.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class ScreenSource:
         raise NotImplementedError
 
     def take(self, update: Any) -> None:
-        """Keep what has come."""
+        """Keep an update."""
         raise NotImplementedError
 
 
@@ -108,7 +108,7 @@ class TreeSource(ScreenSource):
     Attributes:
         nodes: All, in the order of the tree.
         root: The payload of the root.
-        wanted: Reference of the node whose details are shown.
+        wanted: Reference of the node that is shown in detail.
         details: Its payload, or the error in its place.
     """
 

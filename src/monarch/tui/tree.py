@@ -116,7 +116,7 @@ class TreePane(Pane):
         self.rebuild()
 
     def action_stopped(self) -> None:
-        """Show what was stopped, or hide it."""
+        """Show stopped actors, or hide them."""
         self._stopped = not self._stopped
         self.rebuild()
 

@@ -1,4 +1,4 @@
-"""Screen 4: who waits for whom, from those that none holds up to those that wait for them."""
+"""Screen 4: waits, from the ranks that no other holds up to those that wait for them."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from .steps import stragglers
 # seconds for a host: at the first look each of a thousand processes imports what answers, on a
 # machine that is busy
 _LIMIT = 8.0
-_PACE_LIMIT = 2.0  # seconds for the steps of ranks: who takes longer has other troubles
+_PACE_LIMIT = 2.0  # seconds for the steps of ranks: slower ranks have other troubles
 _PATIENCE = 0.25  # seconds without an answer of any process of a host
 
 
@@ -37,7 +37,7 @@ def why(hosts: HostMesh | None = None, seconds: float = 1.0) -> Verdict:
 
     Args:
         hosts: Where to look; by default on all hosts of the program.
-        seconds: Between two looks, which tell what hangs from what is slow.
+        seconds: Between two looks, which tell hung ranks from slow ones.
 
     Raises:
         ValueError: `seconds` is not positive.
@@ -65,11 +65,11 @@ def _look_twice(
         proc.address for proc in first.procs if proc.address is not None and proc.how == "itself"
     ]
     paces = _paces(hub, answered) if answered else None
-    # of ten thousand ranks they take as much memory as what is compared
+    # not needed for the comparison, and with ten thousand ranks as large as the stacks
     first.procs = tuple(proc._replace(coordinates={}, mailboxes=()) for proc in first.procs)
     time.sleep(max(0.0, begun + seconds - time.monotonic()))
     between = time.monotonic() - begun
-    # what is silent is not waited for again
+    # hosts that were silent are not waited for again
     answer = [agent for agent in agents if agent.host not in first.silent]
     second = gather(hub, answer, wanted, 2 * _LIMIT).get() if answer else Stacks([], {})
     first, second = told_apart(first, Stacks(second.procs, {**first.silent, **second.silent}))

@@ -48,7 +48,7 @@ def circles(edges: Mapping[int, Sequence[int]]) -> list[list[int]]:
 
 
 def chain(group: Sequence[int], edges: Mapping[int, Sequence[int]]) -> list[int]:
-    """A short circle in a group whose members all wait for each other.
+    """Find a short circle in a group of members that all wait for each other.
 
     It goes from the first node, always to the nearest.
     """

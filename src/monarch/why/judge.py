@@ -61,8 +61,8 @@ def judge(first: Stacks, second: Stacks, seconds: float, late: Sequence[Straggle
         first: The first look.
         second: The second look.
         seconds: Between them.
-        late: Ranks whose steps take longer than those of the others, the slowest first: what goes
-            on is slow then.
+        late: Ranks with steps that take longer than the others', the slowest first: a program with
+            some is slow, not fine.
     """
     verdict = _Case(first, second, seconds).verdict()
     if late and verdict.status in (FINE, DEGRADED):

@@ -59,8 +59,7 @@ class Standing(NamedTuple):
         endpoint: What they run, as far as that is known.
         place: Where: ``all_reduce (train.py:88)``; empty where it is not known.
         state: One of `STATES`.
-        reason: What is to be said beside that: ``is stopped``, ``a read of pipe:[4711]``,
-            ``waits for trainer.step()``.
+        reason: A remark: ``is stopped``, ``a read of pipe:[4711]``, ``waits for trainer.step()``.
         seconds: For how long: they wait, or others wait for those who are to blame; None if that is
             not known.
         blamed: Whether they hold up others, and none holds up them.
@@ -92,14 +91,14 @@ class Verdict:
         seconds: For how long it is stuck or slow, as far as others have waited; None if that is not
             known.
         classes: What all ranks do, equal ones together: the largest class of each mesh first.
-        waits: Who waits for whom: positions in `classes`, of who waits and of who is waited for.
+        waits: Waits: positions in `classes`, of the waiting one and of the awaited one.
         circles: Actors that wait for each other, each as a chain of names.
         failures: Processes that have ended other than by being stopped.
         full: Mailboxes that take no more.
         frozen: Processes that are stopped, or in a system call that nothing interrupts.
         swapping: Processes that wait for pages from a disk.
         silent: Hosts that have not answered, and why.
-        stragglers: Ranks whose steps take longer than those of the others, the slowest first.
+        stragglers: Ranks with steps that take longer than the others', the slowest first.
     """
 
     status: str

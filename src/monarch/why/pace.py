@@ -31,7 +31,7 @@ class Pace(NamedTuple):
 
     Attributes:
         actor_id: Of it, the same on all ranks.
-        endpoint: Whose calls these are; empty for marked steps.
+        endpoint: The endpoint with these calls as steps; empty for marked steps.
         took: The time of each in which the actor was busy, in microseconds, the latest last.
         ago: Microseconds since the last one ended.
         longest: Microseconds from one to the next, at most.

@@ -10,8 +10,8 @@ from .model import DEGRADED, FINE, RUNS, SILENT, SLOW, Standing, Verdict
 from .words import who
 
 GOOD, LATE, BAD, HEAD, PLAIN, BLAMED = "good", "late", "bad", "head", "plain", "blamed"
-"""What a line is: the sentence, by the status; a heading; any other; what is about those who are to
-blame.
+"""Kinds of lines: the sentence, by the status; a heading; any other; a line on those who hold up
+others.
 """
 
 _MOST = 8  # lines of a section

@@ -1,4 +1,4 @@
-"""Stragglers: ranks whose steps take longer than those of the others. Pure.
+"""Stragglers: ranks with steps that take longer than the others'. Pure.
 
 A rank is called one if all of this holds, for the last steps of each rank:
 
@@ -12,7 +12,7 @@ A rank is called one if all of this holds, for the last steps of each rank:
 
 Of a step the time counts in which the rank handled something: it is not the rank's own where the
 program calls all ranks for each step. Ranks that wait for each other within a step, in collectives,
-take equally long. Who is late is seen by where they stand then, which is not this.
+take equally long. Late ranks are seen by where they stand then, which is not found here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .pace import Pace
 _FEWEST = 12  # steps
 _RANKS = 3  # of two, neither is known to be the odd one
 _SLOWER = 1.2
-_SHORTEST = 0.01  # seconds: what is below has more to do with the machine
+_SHORTEST = 0.01  # seconds: differences in shorter steps have more to do with the machine
 _CHANCE = 0.01
 _STALE = 10  # steps' time without a step: it does not go on, which is another verdict
 

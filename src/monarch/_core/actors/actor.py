@@ -59,7 +59,7 @@ class Actor(MeshTrait):
 
 
 class _OfMesh:
-    """A property of meshes, in whose place an actor may have an attribute."""
+    """A property of meshes that an actor's own attribute may replace."""
 
     def __init__(self, of_mesh: property) -> None:
         self._of_mesh = of_mesh

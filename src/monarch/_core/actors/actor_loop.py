@@ -31,6 +31,8 @@ class ReadingSelector(selectors.EpollSelector):
         super().__init__()
         self.connection: Lendable | None = None
         self._poll = select.poll()
+        # an epoll is readable when one of its descriptors is: one poll waits for the loop and the
+        # connection
         self._poll.register(self.fileno(), select.POLLIN)
         self._watched = -1
 
@@ -43,6 +45,7 @@ class ReadingSelector(selectors.EpollSelector):
                 connection.give_back(error)
                 raise
             connection.give_back()
+            # the wait is over: what the loop itself has to do is only looked at
             timeout = 0
         return super().select(timeout)
 

@@ -217,7 +217,7 @@ class Endpoint(Generic[P, R]):
         return answers
 
     def rref(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Call every rank; what they return stays with them, as distributed tensors.
+        """Call every rank; results stay with them, as distributed tensors.
 
         Returns at once.
 
@@ -246,11 +246,11 @@ class Endpoint(Generic[P, R]):
             wait_for_all: `call` completes when every rank has answered or failed, and its error
                 tells of all that have.
             timeout: Seconds that one attempt may take, for `call`, `call_one` and `choose`; each
-                rank has attempts of its own. When it is over, what has not begun is dropped. None,
-                the default, for any time.
+                rank has attempts of its own. When it is over, invocations that have not begun are
+                dropped. None, the default, for any time.
             retries: How many more attempts there are, 0 by default, where one took too long, or
-                lost a rank that may start again (`choose`: where there is another rank). What an
-                endpoint raises is raised at once.
+                lost a rank that may start again (`choose`: where there is another rank). Errors of
+                endpoints are raised at once.
 
         Raises:
             TypeError: There is no such option, or its value is of another type.

@@ -1,4 +1,4 @@
-"""The answers of a `stream`, as they come, and of a `call` whose reader gave up.
+"""The answers of a `stream`, as they come, and of a `call` that its reader has given up.
 
 Of the latter, those that had come by then.
 """
@@ -79,6 +79,7 @@ class AnswersByRank(ByRank[Any]):
         if rank not in self._frames or point != Point(rank, self._extent):
             raise KeyError(point)
         if rank not in self._values:
+            # `setdefault`: of two threads that read it at once, both get one object
             self._values.setdefault(rank, read_value(self._frames[rank]))
         return self._values[rank]
 

@@ -1,4 +1,4 @@
-"""An actor whose endpoints are coroutines: one thread, one event loop, one endpoint at a time.
+"""An actor with coroutines as endpoints: one thread, one event loop, one endpoint at a time.
 
 Three kinds of tasks share the loop: `_main` (construct, wait for the end, clean up), `_serve` (one
 endpoint after the other, without a task of its own each), and one task per concurrent endpoint.
@@ -36,7 +36,7 @@ class Slots:
 
     Waits for nothing.
 
-    Used on the actor's thread. What waits may be taken out on any thread, when the actor ends.
+    Used on the actor's thread. Waiting calls may be taken out on any thread, when the actor ends.
     """
 
     __slots__ = ("_bound", "_running", "waiting")
@@ -68,7 +68,7 @@ class Slots:
 
 
 class AsyncCell(ActorCell):
-    """An actor whose loop waits for `_arrival`: a message ends the wait, or `end` cancels it."""
+    """An actor with a loop that waits for `_arrival`: a message ends the wait, or `end` cancels it."""
 
     loop_kind = ActorLoop
 
@@ -91,6 +91,8 @@ class AsyncCell(ActorCell):
         if frame.flags & ASIDE:
             self.heard(origin, frame)
             return
+        # before the look at `_sleeping`, as the actor sets that before it looks at the inbox: one
+        # of the two sees the other
         self._inbox.append((origin, frame))
         if self._sleeping:
             self._sleeping = False
@@ -122,7 +124,7 @@ class AsyncCell(ActorCell):
     def _next_is(self, function: Callable[[], object]) -> None:
         loop = self._loop
         if loop is not None:
-            ready: Any = loop._ready  # type: ignore[attr-defined]  # what is called soon comes last
+            ready: Any = loop._ready  # type: ignore[attr-defined]  # `call_soon` would append
             ready.appendleft(asyncio.Handle(function, (), loop))
 
     def _wake(self) -> None:
@@ -196,11 +198,14 @@ class AsyncCell(ActorCell):
         assert isinstance(loop, ActorLoop)
         with self._lock:
             self._loop = loop
+            # under the lock in which `_loop` is set: a callback is either here or goes to the loop
             early, self._early = self._early, deque()
         for callback in early:
             loop.call_soon(callback)
         if self._construct():
             self._serving = loop.create_task(self._serve())
+            # an endpoint may cancel the task that runs it: no actor may stay that takes calls and
+            # handles none
             self._serving.add_done_callback(self._serve_ended)
         assert self._end_seen is not None
         await self._end_seen
@@ -376,6 +381,7 @@ class AsyncCell(ActorCell):
         handle = self._handle if self.sampler is None else self._handle_sampled
         task = self._loop.create_task(handle(*item))
         self._concurrent.add(task)
+        # the loop holds tasks weakly only: the set keeps it alive, too
         task.add_done_callback(self._concurrent.discard)
         if slots is not None:
             task.add_done_callback(lambda _: self._slot_free(slots))
@@ -394,6 +400,8 @@ class AsyncCell(ActorCell):
         for slots in self._slots.values():
             with suppress(IndexError):  # the thread that ends this actor may drain, too
                 while True:
+                    # from the end, and to the front of the inbox: they came before the queued ones,
+                    # and keep their order
                     item = slots.waiting.pop()
                     self._inbox.appendleft(item)
                     self.pressure.taken_up(item[1])
@@ -407,6 +415,7 @@ class AsyncCell(ActorCell):
 
     async def _judge(self, failure: Failure, mesh: OwnedMesh) -> None:
         assert self._supervising is not None
+        # a hook may await: failures are judged one after the other, in the order in which they came
         async with self._supervising:
             if not self.ownership.cares_for(mesh):  # any more
                 return

@@ -92,7 +92,7 @@ class BaseCell:
     Args:
         hub: The hub of this process.
         uid: The actor's id.
-        record: Who it is.
+        record: Its identity, for messages and programs.
 
     Attributes:
         since: When it was made, in seconds since 1970.
@@ -124,7 +124,7 @@ class BaseCell:
 
     @property
     def thread(self) -> int | None:
-        """The thread that runs it; None for the client, whose code runs on any."""
+        """The thread that runs it; None for the client: its code runs on any thread."""
         return None
 
     @property
@@ -289,6 +289,8 @@ class Restarter:
             self._cell.hub.thread(target=self._run, args=(plan,), name="monarch-restart").start()
         except RuntimeError as error:  # the system has no thread to give
             reason = str(error)
+            # not at once: the plan fails once more, and would burn all of its attempts in the same
+            # shortage
             self._cell.hub.poller.call_later(
                 _PAUSE, lambda: self._cell.restarted(self._group, plan, reason)
             )
@@ -316,6 +318,7 @@ class Restarter:
         self._stop(meshes, processes)
         for mesh, ranks in meshes:
             startable = self._cell.startable(mesh, ranks)
+            # in the order of creation: processes are there before the actors that start in them
             for started in mesh.start_ranks(startable) if startable else ():
                 started.get()
 

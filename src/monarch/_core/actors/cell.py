@@ -62,7 +62,7 @@ class ActorCell(AnsweringCell):
     """One spawned actor, without its thread.
 
     Args:
-        spec: What was spawned.
+        spec: The spawned actor mesh.
         rank: Which rank of it this is.
         init: Pickle and buffers of the class and its constructor's arguments.
         on_failed: Told of a failure in place of the owner, for actors without an owner.
@@ -94,7 +94,7 @@ class ActorCell(AnsweringCell):
         self._ending: Failure | None = None
         self._ended = False
         self._when_ended: list[Callable[[], None]] = []
-        self._inbox: deque[Any] = deque()  # what was received and not begun
+        self._inbox: deque[Any] = deque()  # messages received and not begun
         self.pressure = Pressure(spec.uid, self._inbox)
         self.begun: defaultdict[str, int] = defaultdict(int)
         self.raised: defaultdict[str, int] = defaultdict(int)
@@ -135,6 +135,7 @@ class ActorCell(AnsweringCell):
             self._close_inbox(failure)
         finally:
             self._wake()
+        # bounds the end: the thread may be busy in user code, and callers must not wait for that
         self.hub.poller.call_later(config.value("cleanup_timeout"), self._finished)
 
     def stop(self, failure: Failure, done: Callable[[], None]) -> None:
@@ -150,7 +151,7 @@ class ActorCell(AnsweringCell):
     def stop_itself(self, reason: str) -> None:
         failure = self.own_failure(STOPPED, reason)._replace(restarts=False)
         if self._on_failed is None:
-            # first: who is refused from now on must not know more than the owner
+            # first: a caller that is refused from now on must not know more than the owner
             self._tell_owner(failure)
         self.end(failure)
 
@@ -209,6 +210,8 @@ class ActorCell(AnsweringCell):
             return
         owner = self._spec.owner
         content = pickling.dumps(failure)
+        # urgent: it passes by the window of a full mailbox, which an owner that is stuck would
+        # never empty
         self.hub.cast([owner.proc], owner.uid, SUPERVISE, content, None, self.uid, URGENT)
 
     def _finished(self) -> None:
@@ -299,6 +302,7 @@ class ActorCell(AnsweringCell):
                 where = f"in {self._place}, where its module must be importable"
                 explain(error, f"the class could not be read {where}")
                 raise
+            # it may be large, and is not needed again: a restart sends another
             self._init = None
             refuse_gevent()  # its module may have patched this process just now
             self.actor = cls(*args, **kwargs)
@@ -447,7 +451,7 @@ def report_cleanup_error(record: CreatorInstance, error: BaseException) -> None:
 
 
 def _end_child() -> None:
-    """End a forked child whose code has returned to the actor that forked it.
+    """End a forked child after its code has returned to the actor that forked it.
 
     That actor lives on in the parent, and only there.
     """

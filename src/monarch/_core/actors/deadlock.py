@@ -2,16 +2,16 @@
 
 The rules, and why they hold, are in `supervision.deadlock`.
 
-What waits has noted itself (`waits`). Everything else is done on the poller's thread, once per
-`deadlock_check_interval` and only while something waits; a process in which nothing waits has no
-timer.
+Waits are noted by the waiting side (`waits`). Everything else is done on the poller's thread, once
+per `deadlock_check_interval` and only while something waits; a process in which nothing waits has
+no timer.
 
-What is no wait: one with a timeout, or in reach of one (`asyncio.timeout`); of a thread or task
-that the program started itself, as the actor goes on without it; for a value on a port, which
+Not counted as waits: one with a timeout, or in reach of one (`asyncio.timeout`); of a thread or
+task that the program started itself, as the actor goes on without it; for a value on a port, which
 anyone may send; for the next answer of a `stream`, which any rank may give; of the root client,
 which no actor calls.
 
-A wait for room in a full mailbox (`pressure`) is a wait for the actor whose mailbox that is. A
+A wait for room in a full mailbox (`pressure`) is a wait for the actor that owns the mailbox. A
 circle with one in it needs no error: the one who sends is let go, and the mailbox takes more than
 it should.
 """

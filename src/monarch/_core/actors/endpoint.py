@@ -125,7 +125,7 @@ class ArgumentCheck:
         function: Who will take the arguments.
         skip: How many it gets before them: ``self``, a response port. Where it takes those as part
             of ``*args``, that stays.
-        name: What it is called, for errors.
+        name: Its name, for errors.
     """
 
     __slots__ = ("_most", "_name", "_required", "signature")
@@ -252,7 +252,7 @@ def endpoint(
         method: A ``def`` or ``async def`` method; all endpoints of one class must be of one kind.
         propagate: For `rref`: a function from argument shapes to result shapes.
         explicit_response_port: The method gets, after ``self``, a `Port` and answers through it,
-            now or later; what it returns is dropped. An exception it raises ends the actor. If it
+            now or later; its result is dropped. An exception it raises ends the actor. If it
             lets go of the port without an answer, its caller gets an `ActorError` of a
             `RuntimeError`; a port that it has sent elsewhere may be answered there.
         instrument: Trace each invocation.
@@ -295,7 +295,7 @@ def concurrent_endpoint(
     explicit_response_port: bool = False,
     instrument: bool = True,
 ) -> Any:
-    """Mark an ``async def`` method whose invocations may overlap.
+    """Mark an ``async def`` method as one with invocations that may overlap.
 
     Each message starts a task, and then the next message is taken. Bodies start in the order in
     which one sender sent them.

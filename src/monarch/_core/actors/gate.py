@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class Gate:
-    """Closed while it exists. What the function itself spawns passes it, and what that spawns.
+    """Closed while it exists. Actors that the function itself spawns pass it, and those that they
+    spawn.
 
     Attributes:
         bootstrap: The actor that runs the function; None until it is there.

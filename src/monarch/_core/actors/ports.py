@@ -131,7 +131,7 @@ class Port(Generic[T]):
         return Port(self._address, self._frame._replace(rank=rank), self._once)
 
     def _as_request(self, proc: ProcAddress, rank: int) -> SingleAnswer:
-        """A call to one rank whose answer goes on to this port."""
+        """A call to one rank; its answer goes on to this port."""
 
         def forward(answer: Reply) -> None:
             if isinstance(answer, Failure):
@@ -153,7 +153,7 @@ class ResponsePort(Port[Any]):
 
     Args:
         address: The process of the caller.
-        call: What it answers.
+        call: The call that it answers.
         dropped: Called when this is gone and no copy was sent elsewhere, which could still answer:
             on any thread, inside of any lock, as garbage is collected anywhere.
     """
@@ -281,8 +281,8 @@ class _Queue:
     Held by the hub while its receiver lives.
 
     A future is completed under the lock, so that it either waits or is done: in between, a reader
-    would give it a second place, whose value would be lost, and one whose time is up would miss the
-    value that has just been taken for it.
+    would give it a second place, and the value for that would be lost; and a reader that times out
+    would miss the value just taken for it.
     """
 
     def __init__(self, once: bool) -> None:
@@ -293,6 +293,7 @@ class _Queue:
         self._claimed = False
         self._lock = threading.RLock()  # a callback may ask for the next value
         self._frames: deque[Frame] = deque()
+        # weak: a future that no one holds any more must not take a value with it
         self._waiting: deque[weakref.ref[FutureState]] = deque()
         self._closed: str | None = None
         self._failed: Future[Any] | None = None  # the call that it is tied to, once that has failed
@@ -444,6 +445,7 @@ def _forget(hub: MessageHub, port: int, pressure: Pressure) -> None:
     """A receiver is gone. On any thread, inside of any lock, as garbage is collected anywhere."""
     hub.ports.pop(port, None)
     if pressure.paused:
+        # it sends, which a finalizer must not: it may run inside of any lock
         hub.poller.call_soon(pressure.release)
 
 

@@ -65,6 +65,7 @@ class ProcService(ControlService):
         cell = self.cell_class(is_async)(self.hub, spec, rank, init, on_failed)
         cell.on_finished = lambda: self._forget(cell)
         self._cells[spec.uid] = cell
+        # last: from here on messages come in, on this thread or another
         self.hub.register(spec.uid, cell)
         return cell
 
@@ -96,7 +97,7 @@ class ProcService(ControlService):
         waiting: list[tuple[Origin, Frame]] = []
         if known is not None and known.gate is not None:  # it never began: the next one goes on
             known.discard(lambda origin, frame: waiting.append((origin, frame)))
-        elif known is not None:  # what was to stop it has overtaken its spawn
+        elif known is not None:  # the former incarnation's stop came before its spawn, to no effect
             why = Failure(STOPPED, "it starts again", str(known.record), restarts=True)
             known.end(why._replace(incarnation=known.incarnation))
         rank = request.rank if spec.rank is None else spec.rank
@@ -134,6 +135,8 @@ class ProcService(ControlService):
             return
         refuser = _Refuser(error)
         cell.discard(refuser.receive)
+        # calls that came before, and later ones, get the error of the bootstrap function, not that
+        # there is no such actor
         self.hub.register(cell.uid, refuser)
         refuser.receive(request.origin, request.frame)
 
@@ -174,7 +177,7 @@ class ProcService(ControlService):
             for address, failure in record.ended:
                 self.hub.forget_peers([address], failure)
 
-        # the agent's word may be sooner here than the last ones of who has ended
+        # the agent's word may be here before the last messages of the ended process
         self.hub.poller.call_when_read(forget)
 
     @handles(records.LookAfter)
@@ -197,6 +200,7 @@ class ProcService(ControlService):
         On the poller's thread, and within `cleanup_timeout`.
         """
         cells = self.cells
+        # actors end on their own threads
         ended = countdown(len(cells), lambda: self.hub.poller.call_soon(done))
         why = why._replace(host=self.hub.address.host)
         for cell in cells:
@@ -220,7 +224,7 @@ class ProcService(ControlService):
 
 
 class _Refuser:
-    """Stands for an actor of a proc whose bootstrap function failed: callers get that error."""
+    """Stands for an actor of a proc with a failed bootstrap function: callers get that error."""
 
     def __init__(self, error: bytes) -> None:
         self._error = error

@@ -1,6 +1,7 @@
 """A look at the actors of this process, once a second while they do something.
 
-What has not changed since is stuck, and since when. No message has a clock for that.
+An actor that has not changed since the last look is stuck, and the look tells since when. No
+message has a clock for that.
 
 An actor starts the pulse when it begins to serve, and, if it has stopped, whenever its thread has
 waited for a message; one that is flooded never looks. It stops when nothing is handled and nothing
@@ -59,7 +60,7 @@ class ActorPulse:
         cells: Gives its actors.
 
     Attributes:
-        beating: Whether it goes on; who gets active, and sees False, calls `start`.
+        beating: Whether it goes on; a thread that gets active, and sees False, calls `start`.
         hooks: Called at each tick, on the I/O thread.
         ticks: How many there were.
     """
@@ -82,7 +83,7 @@ class ActorPulse:
     def serves(self, cell: ActorCell) -> None:
         """An actor begins to take messages; on its thread.
 
-        Who it is must be known also if it does not live until the next report.
+        Its identity must be known even if it does not live until the next report.
         """
         if life.box is not None:
             life.box.happened(_actor(cell, life.IDLE, 0, 0))
@@ -103,7 +104,7 @@ class ActorPulse:
     def _tick(self) -> None:
         self._timer = None
         self.ticks += 1
-        # first: who gets active from here on starts it again
+        # first: a thread that gets active from here on starts it again
         went_on, self.beating = self.beating, False
         cells = self._cells()
         self._look(cells)

@@ -141,6 +141,7 @@ class UnaryCall(PendingOperation, Promise[Any]):
         call = FailedCall(self.name, self._extent, self._site)
         call.add(rank, reply)
         end = functools.partial(self.fail, call, functools.partial(call.cause, rank))
+        # an error of the network may come of another rank's death, which is told within moments
         await_cause(call, self._proc, reply, end)
 
     def connection(self) -> Lendable | None:
@@ -364,10 +365,10 @@ class SystemCall(_PerRank, Promise[Any]):
     """Calls to processes themselves; done with the last answer, or with the first that failed.
 
     Args:
-        what: For time-outs: what is waited for.
+        what: Description of the wait, for time-out errors.
         procs: The process behind each expected answer, by the rank with which it is called; a list
             where those are 0, 1, ...
-        result: What the future gives.
+        result: The future's result.
     """
 
     __slots__ = ("_answered", "_left", "_procs", "_result", "name")
@@ -420,7 +421,7 @@ class StopCall(SystemCall):
 
 
 class SpawnCall(SystemCall):
-    """Actors to be created; what kept them from it is raised as it came.
+    """Actors to be created; an error that kept them from it is raised as it came.
 
     Args:
         what: As for `SystemCall`.

@@ -1,4 +1,4 @@
-"""An actor whose endpoints are plain functions.
+"""An actor with plain functions as endpoints.
 
 One thread, one message at a time, no event loop.
 """
@@ -57,12 +57,13 @@ class SyncCell(ActorCell):
         self.pressure.came(origin, frame)
         if self._ending is not None:
             self._refuse_queued(self._ending)
-            self._wake()  # the wake-up of `end` may have been among what was taken out
+            self._wake()  # the wake-up that `end` queued may have been taken out with the messages
 
     def judge(self, failure: Failure, mesh: OwnedMesh) -> None:
         self.call_soon(lambda: self._judge(failure, mesh))
 
     def call_soon(self, function: Callable[[], object]) -> None:
+        # before the wake-up: the thread looks at `_first` after each item
         self._first.append(function)
         self._wake()
 
@@ -75,6 +76,7 @@ class SyncCell(ActorCell):
         self._put(None)
 
     def _put(self, item: tuple[Origin, Frame] | None) -> None:
+        # before the token: the thread that gets a token expects to find an item
         self._inbox.append(item)
         self._arrivals.put(None)
         if self._waiter is not None:
@@ -108,7 +110,7 @@ class SyncCell(ActorCell):
         import asyncio
 
         self._loop = asyncio.get_running_loop()
-        self._active[asyncio.current_task()] = self._active.pop(None)  # whose waits are noted
+        self._active[asyncio.current_task()] = self._active.pop(None)  # waits are noted by task
         try:
             await awaitable
         finally:

@@ -1,6 +1,6 @@
 """The threads that run the callbacks of futures.
 
-Callbacks of programs, and what the engine goes on with.
+Callbacks of programs, and continuations of the engine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class CallbackThread:
         self._jobs: SimpleQueue[Callable[[], object]] | None = None
 
     def jobs(self) -> SimpleQueue[Callable[[], object]]:
-        """Return the queue whose jobs are called in order.
+        """Return the queue that runs its jobs in order.
 
         Putting is safe everywhere, finalizers included.
 
@@ -39,6 +39,7 @@ class CallbackThread:
                 threading.Thread(
                     target=self._run, args=(jobs,), name=self.name, daemon=True
                 ).start()
+                # only once the thread runs: without one, jobs put by others would never be called
                 self._jobs = jobs
             return self._jobs
 

@@ -1,7 +1,7 @@
 """Exceptions as bytes that can always be written and always be read.
 
-What an exception holds and can't be pickled, such as the open response in an `HTTPError`, is None
-over there; a stand-in replaces an exception of which not even that is left.
+Attributes of an exception that can't be pickled, such as the open response in an `HTTPError`, are
+None over there; a stand-in replaces an exception of which not even that is left.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ failure.load_exception = load_exception
 def _from_parts(parts: bytes) -> BaseException:
     """Make an exception from what `_dump_parts` wrote.
 
-    For classes whose constructor takes something else than their arguments.
+    For classes with a constructor that takes something else than their ``args``.
 
     Raises:
         Exception: It can't be made.

@@ -239,10 +239,10 @@ class Unread:
     If it never is, a warning follows the future's end.
 
     Garbage is collected on any thread and inside of any lock, so that only leaves word for the
-    thread that runs callbacks. What is still unread when the program ends is told then.
+    thread that runs callbacks. Errors still unread when the program ends are reported then.
 
     Args:
-        call: What failed.
+        call: The failed call.
         make: Makes the error.
     """
 

@@ -79,7 +79,7 @@ class Future(FutureState, UsedAsResult, _Coroutine[R]):
             ValueError: `timeout` is negative or not finite.
             DeadlockError: Nothing could end this wait, because the answer needs the code that
                 waits.
-            BaseException: What the operation raised.
+            BaseException: The error of the operation.
         """
         if timeout is not None:
             _check_timeout(timeout)
@@ -189,7 +189,7 @@ class Future(FutureState, UsedAsResult, _Coroutine[R]):
             value: None, as asyncio sends it.
 
         Returns:
-            What that task is to wait for.
+            The object that the task is to wait for.
 
         Raises:
             StopIteration: The future is done; with its result.

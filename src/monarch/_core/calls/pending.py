@@ -144,7 +144,7 @@ class PendingOperation:
         return TimeoutError(text)
 
     def cancel(self, future: FutureState) -> bool:
-        """Try to keep from beginning what has not begun; False where that can't be."""
+        """Try to prevent the invocations that have not begun; False where that can't be."""
         return False
 
     def abandoned(self, future: FutureState) -> None:
@@ -167,6 +167,8 @@ def subscribe(future: FutureState, callback: Callable[[], object]) -> None:
     """
     with changing:
         if not future._done:
+            # under the lock: between the look and this, the future may be completed on another
+            # thread, which would never call it
             future._callbacks += (callback,)
             return
     callback()
@@ -189,10 +191,11 @@ def unsubscribe(future: FutureState, callback: Callable[[], object]) -> None:
 
 
 def countdown(count: int, done: Callable[[], object]) -> Callable[[], None]:
-    """Return a function whose `count`-th call, on any thread, calls `done`.
+    """Return a function; its `count`-th call, on any thread, calls `done`.
 
     If `count` is 0, `done` is called now.
     """
+    # not a number with a lock: `next` on it is a single C call
     left = itertools.count(count - 1, -1)
 
     def one_less() -> None:

@@ -24,17 +24,18 @@ logger = lazy_logger("monarch.runtime")
 
 
 class Promise(Generic[R]):
-    """Completes a future, once, from any thread; what comes later is dropped.
+    """Completes a future, once, from any thread; later results are dropped.
 
     An operation with one future is best both: ``class Question(PendingOperation, Promise)``, which
     is one object less.
 
     Args:
-        operation: What the future waits for: in words, or with all that an operation knows.
+        operation: The operation behind the future: a text, or an object with all that is known of
+            it.
         kind: The class of the future.
 
     Attributes:
-        future: What readers are given.
+        future: The future for readers.
     """
 
     __slots__ = ("future",)
@@ -43,6 +44,7 @@ class Promise(Generic[R]):
     def __init__(
         self, operation: PendingOperation | str | None = None, kind: type[Future[R]] = Future
     ) -> None:
+        # `Future()` raises, for programs
         self.future = future = object.__new__(kind)
         future._done = False
         future._value = future._error = future._decode = future._decoding = None
@@ -100,11 +102,15 @@ class Promise(Generic[R]):
             future._value, future._error, future._decode = value, error, decode
             if decode is not None:
                 future._decoding = RLock()
+            # last of the state: readers look at it without the lock
             future._done = True
             operation, future._operation = future._operation, None
             if operation is not None:
                 future._name = operation.name
+            # under the lock: a callback subscribed from now on sees that it is done, and is called
+            # at once
             callbacks, future._callbacks = future._callbacks, ()
+        # out of the lock: a callback may subscribe to others
         for callback in callbacks:
             try:
                 callback()

@@ -21,7 +21,7 @@ def rebuild(load: Callable[..., T], *args: Any) -> T:
     """``load(*args)``, which unpickles; it may be called twice.
 
     Raises:
-        RuntimeError: What it raised is no `Exception`: a `SystemExit`, for example.
+        RuntimeError: The error is no `Exception`: a `SystemExit`, for example.
         BaseException: A signal handler of the program raised that meanwhile. It can be read again.
     """
     try:

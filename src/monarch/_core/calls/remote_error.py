@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import traceback
 
 _CORE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# whose frames are of no interest
+# packages with frames that are hidden from users
 _ENGINE = tuple(
     os.path.join(os.path.dirname(_CORE), name, "")
     for name in ("_core", "_guards", "actor", "debugger")
@@ -85,7 +85,7 @@ def read_answer(reply: Frame | Failure, lost: Callable[[Failure], Exception] | N
         lost: Makes the exception for a process that has ended; by default a `SupervisionError`.
 
     Raises:
-        Exception: What the handler has raised, or what `lost` has made.
+        Exception: The handler's error, or the one that `lost` has made.
     """
     failure = delivered_failures.loss(reply)
     if failure is not None:
@@ -105,7 +105,7 @@ def refusal(reply: Frame) -> str | None:
 
 
 def supervision_error(failure: Failure, endpoint: str) -> SupervisionError:
-    """The error of a caller whose callee is gone."""
+    """The error of a caller when the callee is gone."""
     delivered_failures.note(failure)
     text = with_lines(f"Endpoint call {endpoint} failed, {failure.explain()}")
     return SupervisionError(text, endpoint, MeshFailure(failure))

@@ -1,4 +1,4 @@
-"""Async functions whose result can be read with ``get()`` as well as with ``await``."""
+"""Async functions with results that can be read with ``get()`` as well as with ``await``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 class _Body(PendingOperation):
-    """An async function whose first reader starts it.
+    """An async function that its first reader starts.
 
     On the reader's loop, or on a thread with a loop of its own.
     """

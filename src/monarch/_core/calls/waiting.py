@@ -64,6 +64,7 @@ def block(future: FutureState, timeout: float | None, asked: float | None = None
     end = None if timeout is None else time.monotonic() + timeout
     waiter = new_lock()
     waiter.acquire()
+    # a bare lock, not a `Condition` or an `Event`: each of those makes several objects per wait
     wake = waiter.release
     subscribe(future, wake)
     try:
@@ -208,7 +209,7 @@ def _check_process(future: FutureState) -> None:
     """Refuse to wait in a process that the result will not reach.
 
     Raises:
-        RuntimeError: What this waits for comes to another process.
+        RuntimeError: The awaited result comes to another process.
     """
     if future._forks != pending.forks:
         raise RuntimeError(

@@ -1,4 +1,5 @@
-"""The waits of this process that may never end: who waits, for which future, for whose answers.
+"""The waits of this process that may never end: the waiting actor, the future, and the actors that
+owe answers.
 
 `deadlock` looks at them.
 
@@ -33,7 +34,7 @@ class Waiter(Protocol):
 
     Attributes:
         uid: Its id.
-        waits: What it waits for, by the task of its loop that does; under None if its thread does.
+        waits: Its waits, by task of its loop; under None for that of its thread.
         detector: Who looks at that.
     """
 
@@ -61,7 +62,7 @@ def enter_actor(actor: Waiter) -> None:
 
 
 def running_actor() -> Waiter | None:
-    """The actor whose own thread this is."""
+    """Return the actor that owns the current thread."""
     return _running.actor
 
 

@@ -122,7 +122,7 @@ class AttachedHosts:
         return request.future
 
     def _check_trust(self, host: str, trust: Trust) -> None:
-        """Refuse another `trust` for an attached host, whose link has proved its identity."""
+        """Refuse another `trust` for an attached host: its link has proved its identity already."""
         attached = self._trust.get(host)
         if attached is None or attached == trust or host in self._hub.unreached:
             return
@@ -136,8 +136,7 @@ class AttachedHosts:
     def settle(self, timeout: float) -> None:
         """Wait until the hosts being attached are, or can't be; for `timeout` seconds at most.
 
-        What was sent to those that have not answered by then is lost with the program, which says
-        so.
+        Messages to hosts that have not answered by then are lost with the program, which says so.
         """
         end = time.monotonic() + timeout
         for future in list(self._attaching):
@@ -215,7 +214,7 @@ class _Attaching(Promise[bool]):
     are attached.
 
     Args:
-        client: What the client has attached.
+        client: The hosts that the client has attached.
         hosts: Those that are asked.
         known: Hosts to which there may be a link that is about to be lost, as another worker runs
             there now. They are given a second chance.
@@ -228,7 +227,7 @@ class _Attaching(Promise[bool]):
         self._missing = dict(enumerate(hosts))
         self._attach = Attach(None if client.looks_on else config.exported())
         self._known = known
-        self._shown: dict[int, int] = {}  # by rank: number of what was printed last
+        self._shown: dict[int, int] = {}  # by rank: number of the last output shown
         super().__init__(f"{len(hosts)} hosts to be attached")
         limit = config.value("mesh_attach_config_timeout")
         progress(self._hub.poller, self._missing.values(), len(hosts), limit, self.future)
@@ -264,7 +263,7 @@ class _Attaching(Promise[bool]):
         if name != host:
             reason = f"it is {name} by another name: attach each worker once"
             failure = Failure(UNSTARTED, f"{NOT_ATTACHED}: {reason}", proc=host)
-            # what was spawned there fails, too
+            # procs spawned under the other name fail, too
             self._hub.others.gone(self._agents[rank], failure, asks=False)
             self._fail(rank, reason)
         elif not self._missing:

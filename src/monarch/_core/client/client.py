@@ -73,7 +73,7 @@ class Client:
 
     Args:
         host: Name of its host; a new one by default.
-        local_host: What that is called where its sockets are; by default the same.
+        local_host: Its name in the paths of sockets; by default the same.
     """
 
     hub_kind, service_kind = MessageHub, ProcService
@@ -87,7 +87,7 @@ class Client:
             extension.engine_log("client", address.proc)
         self.hub = self.hub_kind(address, root=address, local_host=local_host)
         self.hub.ended_hosts = _ended_hosts
-        if host:  # it only looks at a program, among whose sockets is its own
+        if host:  # it only observes another program, and has its socket among that program's
             self.hub.listen()
         else:
             sampling.export(self.hub, lambda: CLIENT, 0)
@@ -172,6 +172,7 @@ class Client:
     def _end_agent(self, why: str) -> None:
         """The agent is of no more use: with it, the kernel ends everything below it."""
         assert self._agent is not None
+        # before the kill: the broken connection alone would not say why
         self.agent_lost(host_lost(str(self.hub.address.agent), why, self._agent.pid))
         self._agent.kill()
 
@@ -234,6 +235,7 @@ class Client:
         if self._agent is not None:
             with self._agent:
                 try:
+                    # reaped, so that no zombie is left in a program that goes on
                     self._agent.wait(_EXIT_BOUND)
                 except Exception:  # subprocess.TimeoutExpired
                     self._agent.kill()
@@ -283,7 +285,7 @@ def client(make: Callable[[], Client] = Client) -> Client:
     global _client
     if _client is None:
         refuse_imports("monarch")
-        _note_forks()  # not before: a spawner, whose forks are procs, is no client
+        _note_forks()  # not before: a spawner is no client, and its forks are procs
         with _boot_lock, HeldInterrupts():
             if _client is None:
                 if _over and threading.current_thread().daemon:  # nothing would end it

@@ -6,8 +6,8 @@ still ends with the status of the fault. What bounds it: `fault_grace` after the
 ends, even if the main thread still runs.
 
 A session goes on, and is never interrupted: what runs when a fault is reported may be another cell,
-or another test, or nothing. What waits then raises it, unless that is another part than ran when it
-came, or the program has seen the failure as the answer to a call.
+or another test, or nothing. A wait then raises it, unless it is in another part than the one that
+ran when it came, or the program has seen the failure as the answer to a call.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def default_hook(failure: MeshFailure) -> None:
     """End the program with status 1.
 
     Args:
-        failure: What nothing handled.
+        failure: The failure that no owner handled.
     """
     sys.exit(1)
 
@@ -77,8 +77,8 @@ class _Fault(NamedTuple):
 class Faults:
     """Runs the hook for each fault, one at a time, on a thread of its own.
 
-    What the hook does not drop is reported together with what else comes within a moment: when all
-    ranks of a mesh die of the same cause, that is one report.
+    Failures that the hook does not drop are reported together with others that come within a
+    moment: when all ranks of a mesh die of the same cause, that is one report.
 
     Args:
         leave: Stops what the client started; called before the process is ended by force. Its
@@ -188,7 +188,7 @@ class Ending:
             force()
 
     def tell(self, text: str) -> None:
-        """Write a report, and keep it: who captures stderr now may drop it."""
+        """Write a report, and keep it: a tool that captures stderr now may drop it."""
         self._told.append((sys.stderr, text))
         _write(text)
 
@@ -197,7 +197,7 @@ class Ending:
         self._last.acquire()
 
     def conclude(self) -> None:
-        """The very end of the program: say again what was captured, and see to the exit status."""
+        """The very end of the program: repeat reports that were captured, and set the exit status."""
         if self.status is None:
             return
         for stream, text in self._told:
@@ -332,7 +332,9 @@ def _report(same: Sequence[MeshFailure]) -> str:
 
 
 def _of_hosts(failures: Sequence[MeshFailure], text: str) -> str:
-    """Return the report with the reasons for which hosts have ended, by who has started them."""
+    """Return the report with the reasons for which hosts have ended, by the process that started
+    them.
+    """
     asked = why_hosts_end if any(each.event.cause == HOST for each in failures) else ()
     for ask in asked:
         with suppress(Exception):  # the failure is told all the same

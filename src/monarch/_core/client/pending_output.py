@@ -2,9 +2,9 @@
 
 The answer comes from the rank itself, the line by way of its host agent, which may be later. So an
 answer that was sent after something was printed says so (`prints`). The thread that is about to
-hand such an answer to the program asks the agents of those ranks for a mark: they read what is in
-the pipes, and put the mark behind it in the stream of output. When the printer gets to the mark,
-all that came before it has been written. A program whose ranks print nothing pays one look at a
+hand such an answer to the program asks the agents of those ranks for a mark: they read the pipes,
+and put the mark behind the last of it in the stream of output. When the printer gets to the mark,
+all that came before it has been written. A program with ranks that print nothing pays one look at a
 variable.
 
 What ends the wait for a mark: the mark; the end of each host that owes it; `_STUCK` seconds in
@@ -44,7 +44,7 @@ class PendingOutput:
 
     Args:
         hub: Hub of the client.
-        printer: Writes what has come.
+        printer: Writes output that has arrived.
     """
 
     def __init__(self, hub: MessageHub, printer: Printer) -> None:
@@ -68,7 +68,7 @@ class PendingOutput:
             futures.pending_output = self
 
     def ends(self, agents: Sequence[ProcAddress]) -> None:
-        """Procs of these hosts are about to end: who reads that has seen all that they printed."""
+        """Procs of these hosts are about to end: a reader of that has seen all that they printed."""
         with self._lock:
             self._printed.update(agents)
             self._flushes = True
@@ -103,6 +103,7 @@ class PendingOutput:
         size = self._unsaid.get(proc, 0) + output.size
         if size >= _MUCH:
             shown, size = OutputShown(proc[1], size), 0
+            # by way of the printer: it is sent once the lines before it are written
             self._printer.put(lambda: send_record(self._hub, agent, shown))
         self._unsaid[proc] = size
 

@@ -60,7 +60,7 @@ class RootCell(BaseCell):
         self._unsettled.pop(uid, None)
 
     def settle(self, timeout: float) -> None:
-        """Wait until what was sent one way has been handled, so that a failure at the end of a
+        """Wait until one-way messages have been handled, so that a failure at the end of a
         script is not lost. The time begins when the processes do: the script may be shorter than
         their start.
         """
@@ -95,7 +95,7 @@ class RootCell(BaseCell):
 
     def judge(self, failure: Failure, mesh: OwnedMesh) -> None:
         if self.leaving and SHUT_DOWN in failure.explain():
-            return  # it waited for what was stopped a moment before it
+            return  # it waited for a mesh that was stopped a moment before it
         if self.ownership.cares_for(mesh):  # still
             self._on_fault(self.public(failure, mesh))
 

@@ -61,11 +61,14 @@ class ActorTable(dict[int, Receiver]):
                 for origin, frame in early:
                     self._hand_over(receiver, uid, origin, frame)
             self.fates.pop((self._address, uid), None)  # of an incarnation before this one
+            # last, and under the lock: a call that comes now is either kept with the early ones or
+            # handed over after them
             self[uid] = receiver
 
     def unregister(self, uid: int, failure: Failure) -> None:
         """An actor has ended; later callers are told why."""
         with self._lock:
+            # before it is taken out: `unknown` finds the one or the other
             self.remember(self._address, uid, failure)
             self.pop(uid, None)
 

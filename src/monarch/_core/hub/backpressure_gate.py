@@ -40,6 +40,7 @@ class BackpressureGate(PendingOperation, Promise[None]):
 
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
         if address == self._address:
+            # the message is then sent, and refused with the end of its receiver, as any other
             self.resolve(None)
         return address == self._address
 
@@ -103,6 +104,8 @@ class BackpressureGates(dict[tuple[ProcAddress, int], BackpressureGate]):
             return  # the thread that would hear of the room
         if timeout is None:
             timeout = config.value("message_delivery_timeout")
+        # the detector of deadlocks sees it: a full mailbox of an actor that waits for this one is a
+        # circle
         noted = note_wait(room.future)
         try:
             block(room.future, timeout)

@@ -7,7 +7,7 @@ last holder, in whichever order the processes die. The process tells its agent t
 descriptor once, when it is up. To write costs no system call, and the agent does nothing until the
 process has ended. There are three parts:
 
-    current     slots of a fixed size: the messages that are being handled, written by who looks at messages
+    current     slots of a fixed size: the messages that are being handled, written by the plane that watches messages
     life        a ring of lines: what has become of actors, as it happens
     last        lines that are written once a second while the process is active, in two places by turns
 
@@ -111,7 +111,7 @@ class BoxContent(NamedTuple):
     Attributes:
         current: Messages that were being handled.
         life: The latest last.
-        actors: Who began to live, then those of the last report.
+        actors: Actors that began to live, then those of the last report.
         calls: In the last report.
     """
 
@@ -166,11 +166,11 @@ class BlackBox:
         self._free.append(slot)
 
     def happened(self, event: Line) -> None:
-        """Keep an event of life, or who begins to live.
+        """Keep an event of life, or an actor that begins to live.
 
         On any thread, and in finalizers and handlers of signals: it never waits.
 
-        Who writes at that moment, which may be the same thread, writes this one, too.
+        The thread that is writing at that moment, which may be this one, writes this event, too.
         """
         self._unwritten.append(_text(event))
         while self._unwritten and self._writing.acquire(blocking=False):
@@ -204,7 +204,7 @@ class BlackBox:
     def abandon(self) -> None:
         """Let go of the parent's box, in a fork of the process.
 
-        What is written after that is never read.
+        Later writes go to memory that is never read.
         """
         self._words.release()
         self._map.close()
@@ -301,5 +301,5 @@ def _lines(text: bytes) -> Iterator[Line]:
         kind, types = _FIELDS[name]
         try:
             yield kind(*[each(field.decode()) for each, field in zip(types, fields, strict=True)])
-        except ValueError:  # also of too few fields, or of what is no text
+        except ValueError:  # also for too few fields, or bytes that are no text
             continue

@@ -1,8 +1,8 @@
 """Protocols between the parts of a process: the hub, origins of messages, receivers.
 
 `message_hub` implements `Hub`. Everything else in this package knows the hub as this protocol only,
-so that each part can be read, and tested, without it. What a plane asks of its process is in it,
-too.
+so that each part can be read, and tested, without it. The services that a plane uses of its process
+are in it, too.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Pulse(Protocol):
     """Looks at the actors of this process once a second, while they are active.
 
     Attributes:
-        beating: Whether it does; who gets active, and sees False, calls `start`.
+        beating: Whether it does; a thread that gets active, and sees False, calls `start`.
         hooks: Called each time, on the I/O thread.
     """
 
@@ -145,7 +145,7 @@ class Hub(Protocol):
         address: This process.
         root: The client process that everything here belongs to.
         names: The names of this host.
-        hosts: The hosts whose processes are reached directly.
+        hosts: The hosts with processes that are reached directly.
         requests: Calls that wait for replies, by number.
         peers: The ways to other processes that were used so far.
         peer_lost_hooks: Called when a process that requests go to has ended, on any thread.
@@ -208,7 +208,7 @@ class Hub(Protocol):
     def connect(
         self, address: ProcAddress, on_close: Callable[[Connection, str], None]
     ) -> Connection:
-        """Connect to a process of this host, and say who this one is.
+        """Connect to a process of this host, and send the greeting of this one.
 
         Raises:
             OSError: Nothing listens there, or not at this moment.

@@ -52,7 +52,7 @@ class SingleAnswer:
     """A request with one receiver and one answer: what it says, or that it has ended.
 
     Args:
-        receiver: Whose end is an answer, too.
+        receiver: The receiver; its end is an answer, too.
         take: Called with the answer, once, on the thread that reads it.
     """
 

@@ -10,8 +10,8 @@ plane which a record is for.
 `control_service`. The receiver of a record of no meaning, or with other fields, answers with an
 error.
 
-Each docstring says: who sends it ──▶ who takes it, what the answer is, and what it means if the
-receiver has ended. "None" is an answer without content; without "Answer" there is none.
+Each docstring gives: sender ──▶ receiver, the answer, and what it means if the receiver has ended.
+"None" is an answer without content; without "Answer" there is none.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class OpenGate(NamedTuple):
     """The bootstrap function has run, on all procs. Owner ──▶ each proc.
 
     Attributes:
-        error: What it raised instead, as `relay_error` gives it: what every actor here answers from
-            now on.
+        error: The error that it raised instead, as `relay_error` gives it: the answer of every
+            actor here from now on.
     """
 
     error: bytes | None
@@ -128,7 +128,7 @@ class ProcsEnded(NamedTuple):
 class LookAfter(NamedTuple):
     """A request to check the thread of an actor that a caller has waited long for.
 
-    Who waits ──▶ its process.
+    The waiting actor ──▶ its process.
 
     No answer: a thread that is gone fails the actor, which those who wait are told.
     """
@@ -139,7 +139,7 @@ class LookAfter(NamedTuple):
 class AskWhatKeeps(NamedTuple):
     """Edge chasing: what keeps an actor from answering a call?
 
-    Process of who waits ──▶ that of the actor, and so on.
+    Process of the waiting actor ──▶ that of the awaited one, and so on.
 
     No answer: it comes back to the process that began if there is a deadlock. A process that has
     ended ends the wait.
@@ -246,9 +246,9 @@ class MeshNamed(NamedTuple):
 class ResolveProc(NamedTuple):
     """Ask for the state of a proc. Any process of the host ──▶ its agent.
 
-    Answer: None if it listens, else its `Failure`, when that is known: within seconds for one whose
-    connection broke, within ``pending_actor_delivery_timeout`` for one that was never heard of. An
-    agent that has ended: so has the proc.
+    Answer: None if it listens, else its `Failure`, when that is known: within seconds for a proc
+    after its connection broke, within ``pending_actor_delivery_timeout`` for one that was never
+    heard of. An agent that has ended: so has the proc.
 
     Attributes:
         connected: When the connection to it that broke was made (`time.monotonic`); 0 if there was
@@ -354,8 +354,7 @@ class MarkOutput(NamedTuple):
     show.
 
     Attributes:
-        names: The processes whose output is waited for, if more of it was printed than is taken;
-            None for all.
+        names: The processes to wait for, if they have printed more than is taken; None for all.
         flush: Wait for files, too.
     """
 
@@ -386,8 +385,8 @@ class ShowOutput(NamedTuple):
 
     Attributes:
         mesh: Id of the proc mesh.
-        views: Ranks, also of other hosts, and what is called with that id and each of their
-            outputs, and returns what is left.
+        views: Ranks, also of other hosts, and a function: called with that id and each of their
+            outputs, it returns the part to show.
         level: Level of the root logger of these procs, for when they start again; those that run
             are told otherwise.
     """
@@ -422,9 +421,9 @@ class Attach(NamedTuple):
 
     Client ──▶ agents of other hosts, a standing cast.
 
-    Answers: the agent's identity, then as to `Subscribe`, each numbered in its meta, as what was
-    said is repeated when a host in between is lost. A host that has ended, or can't be reached, is
-    not attached.
+    Answers: the agent's identity, then as to `Subscribe`, each numbered in its meta, as outputs are
+    repeated when a host in between is lost. A host that has ended, or can't be reached, is not
+    attached.
 
     Attributes:
         knobs: The client's configuration, in force there until another client attaches the host;

@@ -62,7 +62,7 @@ class ControlRequest:
         return self.frame.rank
 
     def answer(self, value: Any = None, meta: bytes = b"") -> None:
-        """Answer with a value. Who subscribed to something is answered any number of times."""
+        """Answer with a value. A subscriber is answered any number of times."""
         if self.frame.request:
             self._reply(VALUE, *pickling.dumps(value), meta=meta)
 

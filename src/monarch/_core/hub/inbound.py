@@ -34,7 +34,7 @@ class Inbound(dict[Connection, "ProcAddress | None"]):
         poller: That of this process.
         serve: Makes a connection of a socket.
         dispatch: Takes the frames that come after the greeting.
-        lost: Told of each process whose connection is lost, on the poller's thread.
+        lost: Told of each process that has lost its connection, on the poller's thread.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class Inbound(dict[Connection, "ProcAddress | None"]):
             connection.close()
             return
         connection.peer = self[connection] = ProcAddress(host, proc)
+        # from now on without a look at the greeting: this is on the path of each message
         connection.on_frame = self._dispatch
 
     def _lost(self, connection: Connection, reason: str) -> None:

@@ -21,7 +21,7 @@ _LONGEST = 1_000  # characters of a reason
 
 
 class LifeEvent(NamedTuple):
-    """One actor, or a proc, whose actor id is `SYSTEM`, has a new status.
+    """One actor, or a proc (actor id `SYSTEM`), has a new status.
 
     Attributes:
         time: Nanoseconds since 1970.

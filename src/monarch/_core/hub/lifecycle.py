@@ -3,10 +3,10 @@
 `TABLE` says what follows from what. Events go in, instructions come out; a `LocalPeer` carries them
 out and is the only one that uses this.
 
-A process may start again under its name, so news can be late: about the incarnation before. What a
-peer awaits itself, the answer of the agent or the end of a pause, has a number, and is late as soon
-as anything else has followed. News from elsewhere says when the agent knew of the end; it is late
-for a connection that was begun after that.
+A process may start again under its name, so news can be late: about the incarnation before. A
+peer's own waits, for the answer of the agent or the end of a pause, have numbers: an answer is late
+as soon as anything else has followed. News from elsewhere says when the agent knew of the end; it
+is late for a connection that was begun after that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Instructions = tuple[str, ...]
 
 NEW, STARTING, UP, BROKEN, ENDED = "new", "starting", "up", "broken", "ended"
 
-# state, event -> next state, instructions in their order. What is not in it cannot happen.
+# state, event -> next state, instructions in their order. Pairs not in it cannot occur.
 #
 # wanted: a frame can't be sent at once            connect: now
 # up: an attempt to connect has succeeded          connect_soon: when the poller's thread gets to it

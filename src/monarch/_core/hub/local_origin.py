@@ -27,7 +27,9 @@ class LocalOrigin:
 
 
 def own_copy(frame: Frame) -> Frame:
-    """A frame whose buffers the sender's later writes cannot change, as if they had crossed a socket."""
+    """A frame with buffers that later writes of the sender cannot change, as if they had crossed a
+    socket.
+    """
     if not frame.buffers:
         return frame
     return frame._replace(buffers=[bytearray(buffer) for buffer in frame.buffers])

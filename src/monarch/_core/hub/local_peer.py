@@ -5,12 +5,12 @@ the loss of the connection (`_lost`), the agent's answer (`_answered`) or news f
 (`end`); the lifecycle; `Hub.process_ended`, which tells hooks and requests.
 
 Frames that can't be sent wait here, in order. If the process had ended, and may start again, they
-wait for its next incarnation. Only what was sent to the one that has ended is answered with its
-end: a connection notes that (see `Asked`), under the lock under which it writes, so a request that
-another thread is about to send belongs to the next one. What was sent may have been handled, or
-begun, or not even been read; that is unknown, so it is not sent again. What ends the wait: the
-agent's answer (it gives one within `pending_actor_delivery_timeout`), or the loss of the connection
-to the agent, which is the failure of the host.
+wait for its next incarnation. Only requests sent to the ended process are answered with its end: a
+connection notes that (see `Asked`), under the lock under which it writes, so a request that another
+thread is about to send belongs to the next one. A request may have been handled, or begun, or not
+even been read; that is unknown, so it is not sent again. What ends the wait: the agent's answer (it
+gives one within `pending_actor_delivery_timeout`), or the loss of the connection to the agent,
+which is the failure of the host.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class LocalPeer:
         self._life = Lifecycle(address.proc)
         # where requests go, and replies come from; None unless it is up
         self.connection: Connection | None = None
-        self._asked: Asked | None = None  # what was sent over the last connection
-        self._backlog = Backlog(address, self._lock)  # what waits
+        self._asked: Asked | None = None  # requests sent over the last connection
+        self._backlog = Backlog(address, self._lock)  # waiting frames
 
     def send(self, frame: Frame, segment: Segment | None = None) -> Failure | None:
         """Send, or keep the frame until the way is clear; the failure if the process is gone.
@@ -79,6 +79,8 @@ class LocalPeer:
                     frame, segment, threading.get_ident() != self._hub.poller.thread_id
                 )
                 return None
+        # out of the lock, which `send` of a connection may hold up for as long as its queue is
+        # full; if it breaks meanwhile, the lifecycle decides anew
         return None if connection.send(frame, segment) else self.send(frame, segment)
 
     @property
@@ -116,7 +118,7 @@ class LocalPeer:
         """Have the lifecycle decide, do what follows here, then tell others.
 
         Args:
-            failure: What the event says of an end.
+            failure: The end that the event tells of, if any.
         """
         life = self._life
         with self._lock:
@@ -210,7 +212,7 @@ class Backlog:
     """Frames that wait for a process to be reached, in order, and the senders that wait because
     they are too many.
 
-    What bounds it is what bounds the queue of a connection: a thread that has made it longer than
+    It has the bounds of a connection's queue: a thread that has made it longer than
     `send_buffer_limit` waits. What ends that wait: the process is reached, or has ended, or
     `message_delivery_timeout` passes.
 
@@ -240,6 +242,7 @@ class Backlog:
                 kept.
         """
         size = counted(frame)
+        # a copy: the sender may write to its buffers once `send` has returned
         self._frames.append((frame if segment is not None else own_copy(frame), segment))
         self._bytes += size
         limit: int = config.value("send_buffer_limit")
@@ -255,7 +258,9 @@ class Backlog:
             )
 
     def write(self, send: Callable[[Frame, Segment | None], bool]) -> None:
-        """Send what waits. What can't be, as the process has hung up already, waits on."""
+        """Send the waiting frames. Those that can't be sent, as the process has hung up already,
+        wait on.
+        """
         self._replace([one for one in self._frames if not send(*one)])
 
     def drop(self) -> set[int]:

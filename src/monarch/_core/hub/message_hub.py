@@ -1,4 +1,5 @@
-"""The message hub of one process: who is here, who waits for what, and the way to everybody else.
+"""The message hub of one process: who is here, who waits for what, and the ways to all other
+processes.
 
 One per process. Its poller has one thread: the main one of a proc or agent, a daemon of the client.
 
@@ -278,7 +279,7 @@ class MessageHub(Peers):
         """Have a call dropped by the actors that have not begun with it.
 
         The word follows the call on its way, so that it finds it there; one that has begun does not
-        hear of it. What was dropped is answered as such.
+        hear of it. Dropped calls are answered as such.
 
         Args:
             number: Of the request.
@@ -296,7 +297,7 @@ class MessageHub(Peers):
             origin.send(answer_to(frame, DEAD, content))
 
     def refuse_open_responses(self, uid: int, failure: Failure) -> None:
-        """An actor has ended: answer the calls whose response ports it left unanswered."""
+        """An actor has ended: answer the calls that it left with unanswered response ports."""
         for key, (owner, origin, frame) in list(self.open_responses.items()):
             if owner == uid and self.open_responses.pop(key, None) is not None:
                 self.refuse(origin, frame, failure)
@@ -317,12 +318,12 @@ class MessageHub(Peers):
     def connect(
         self, address: ProcAddress, on_close: Callable[[Connection, str], None]
     ) -> Connection:
-        """Connect to a process of this host, and say who this one is.
+        """Connect to a process of this host, and send the greeting of this one.
 
         Raises:
             OSError: Nothing listens there, or not at this moment.
         """
-        self.listen()  # for answers, and what is sent to ports of this process
+        self.listen()  # for answers, and messages to ports of this process
         sock = unix.connect(self.local(address))
         connection = self._serve(sock, self.dispatch, on_close, self.answers, Asked(self.requests))
         connection.peer = address
@@ -343,7 +344,7 @@ class MessageHub(Peers):
     ) -> None:
         """Ask the agent of a process's host what became of it: None means that it listens.
 
-        An end is told after the last words of who has ended, which may wait to be read.
+        An end is told after the last messages of the ended process, which may wait to be read.
 
         Args:
             connected: When the connection to it that broke was made (`time.monotonic`); 0 if there
@@ -402,7 +403,7 @@ class MessageHub(Peers):
             hook(address)
 
     def dispatch(self, origin: Any, frame: Frame) -> None:
-        """Hand on a message of `origin`, an `Origin`; what has a route came over a `Connection`."""
+        """Hand on a message of `origin`, an `Origin`: a `Connection` if the message has a route."""
         kind = frame.kind
         # one test for the rare cases; then the kinds, the most frequent first
         if frame.flags & _ASIDE:
@@ -431,7 +432,7 @@ class MessageHub(Peers):
             origin.parting = frame.meta.decode()
 
     def _aside(self, origin: Any, frame: Frame) -> None:
-        """Handle a frame that has a route, or whose sender had printed something."""
+        """Handle a frame that has a route, or comes after output of its sender."""
         if not frame.flags & ROUTED:
             self.printed(origin.peer)
             self.dispatch(origin, frame._replace(flags=frame.flags & ~PRINTED))

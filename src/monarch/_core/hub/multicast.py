@@ -1,4 +1,4 @@
-"""One call to many processes: encoded once, and written to all whose connections have room.
+"""One call to many processes: encoded once, and written to every connection that has room.
 
 Waits for nothing.
 """
@@ -21,7 +21,7 @@ def write_to_each(
     call: Frame,
     answers: Group | None,
 ) -> Sequence[tuple[int, ProcAddress]]:
-    """Write a call to those whose connection is up and idle; returns the others.
+    """Write a call to the peers with an idle connection that is up; return the others.
 
     Args:
         procs: With the rank of each, which is all that differs in what they get.

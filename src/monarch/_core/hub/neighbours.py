@@ -6,8 +6,8 @@ with a host of its own. The host of a client has no address, so there is no link
 it; what runs there is reached over Unix sockets, as on the same host, or not at all. Both sides
 find each other so, and each checks that the other is of the same user.
 
-Who owns what is as ever: what a client spawns on another's processes is its own, and goes with its
-connection.
+Ownership is as ever: a client owns the actors that it spawns on another's processes, and they end
+with its connection.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ class Neighbours:
             return False
         hub = self._hub
         if address.host not in hub.hosts:
+            # before the look: the way to it is that of a local process from now on, also to learn
+            # that it has ended
             hub.hosts.add(address.host)
             failure = self._look_for(address)
             if failure is not None:
@@ -70,6 +72,7 @@ class Neighbours:
         """
         for there in dict.fromkeys((address, address.agent)):
             try:
+                # only whether it lets us in: the peer connects by itself later
                 unix.connect(self._hub.local(there)).close()
                 return None
             except unix.PeerRefused as error:

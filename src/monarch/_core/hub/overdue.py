@@ -75,6 +75,7 @@ class Overdue:
         }
         self._looks = {number: self._looks.get(number, 0) + 1 for number in calls}
         for number, looks in self._looks.items():
+            # ever more rarely: a call that takes hours costs no more than a few questions
             if looks > 1 and not looks & (looks - 1):
                 for process in calls[number].silent:
                     send_record(self._hub, process, LookAfter(calls[number].uid))

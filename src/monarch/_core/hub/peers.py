@@ -26,7 +26,7 @@ class Peers:
         self.address = address
         self.root = root
         self.names = {address.host}  # of this host
-        # whose processes are reached directly: this one, by all its names, and neighbours
+        # hosts with processes that are reached directly: this one, by all its names, and neighbours
         self.hosts = {address.host}
         self.requests: dict[int, Request] = {}
         self.peers: dict[ProcAddress, Way] = {}
@@ -108,9 +108,9 @@ class Peers:
         return address.host in self.unattached  # the end of its agent is known
 
     def tell(self, address: ProcAddress, failure: Failure, ended: Collection[int] = ()) -> None:
-        """Tell every hook, for which it may be no news; then these requests, as who is refused must
-        not know more than the owner; then those who wait for room there. What one raises keeps it
-        from no other.
+        """Tell every hook, for which it may be no news; then these requests, as a refused caller
+        must not know more than the owner; then those who wait for room there. An error in one does
+        not keep the others from being called.
         """
         if not failure.is_stop:
             self.last_death = address, failure, time.monotonic()

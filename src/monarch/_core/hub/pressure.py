@@ -84,7 +84,7 @@ class Pressure:
             text = "mailbox %d is full: %d messages; %s is paused"
             note("bounds", text, self._id, waiting, origin.peer)
             self._tell(origin, 1)
-            # only now: who takes messages out must not say the opposite first
+            # only now: the thread that takes messages out must not say the opposite first
             self.paused[origin.peer] = origin
             self._release_if_low()  # they may all have been, since the look at the queue
 
@@ -110,12 +110,13 @@ class Pressure:
         self.went(frame)
 
     def put_back(self, frame: Frame) -> None:
-        """A message is in the queue again, or is put there by who reads it."""
+        """A message is in the queue again, or is put there by its reader."""
         with self._lock:
             self._bytes += weight(frame)
 
     def _release_if_low(self) -> None:
         if (
+            # at half, not at the limit: each sender would be paused and released once per message
             len(self._queue) + self._aside <= self._most // 2
             and self._bytes <= self._most_bytes // 2
         ):

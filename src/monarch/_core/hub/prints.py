@@ -1,11 +1,11 @@
 """The output of a proc: whole lines with their author, numbered in its answers.
 
 The streams of a proc are Python's own, over a file that notes that it was written to, and puts a
-head in front of each line: the actor, the endpoint, and what is known of the `logging` record that
-is being written. The host agent takes it off. No other reader ever sees one: where a descriptor has
-been turned to a file, or is read by a program in between, nothing is put there. What child
-processes and C libraries write has no head, and is not noted. An answer of a proc that has printed
-nothing pays one look at a variable.
+head in front of each line: the actor, the endpoint, and the known fields of the `logging` record
+that is being written. The host agent takes it off. No other reader ever sees one: where a
+descriptor has been turned to a file, or is read by a program in between, nothing is put there. What
+child processes and C libraries write has no head, and is not noted. An answer of a proc that has
+printed nothing pays one look at a variable.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Note(NamedTuple):
     Attributes:
         actor: Name of the actor that ran.
         endpoint: Name of the endpoint that ran.
-        level: Level of a `logging` record; it and what follows are empty for what was printed.
+        level: Level of a `logging` record; this and the following fields are empty for printed
+            lines.
         logger: Name of its logger.
         location: ``"file.py:12"``, where it was made.
         time: When it was made, in seconds since the epoch.
@@ -76,7 +77,7 @@ def read_by_agent(pipes: Collection[int]) -> None:
 
 @lru_cache(1024)
 def read_note(head: bytes) -> Note:
-    """Read a head, with what is around it."""
+    """Read a head, with its delimiters."""
     fields: list[Any] = head[len(BEGIN) : -len(END)].decode(errors="replace").split(_BETWEEN)
     with suppress(ValueError, IndexError):
         if len(fields) > 2:
@@ -110,6 +111,7 @@ class _Noted(io.FileIO):
         text = bytes(data)
         try:
             note = who()
+            # the same object as a rule: an actor prints several lines in a row
             if note is not self._note:
                 self._head, self._note = head_of(note), note
         except Exception:  # a record of the program's own kind: its text counts more

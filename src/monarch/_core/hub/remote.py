@@ -1,10 +1,11 @@
 """The way to processes of other hosts: frames with a route, through both gateways.
 
-What keeps a fast sender from filling the memory of everybody on the way is credit: a receiver says
+Credit keeps a fast sender from filling the memory of all processes on the way: a receiver says
 how many bytes of calls and port values it has taken in, each sender waits once more than a window
 of them is on its way. What ends that wait: the receiver takes some in, it ends, or
 `message_delivery_timeout` passes. Answers are counted by themselves (`Outflow`): they are sent all
-the same, and who has sent them waits. Those to a cast are joined on their way, and are not counted.
+the same, and the sender waits afterwards. Those to a cast are joined on their way, and are not
+counted.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ class RemotePeer:
         # of two threads that send at once one may not be counted: credits make up for it
         self._sent += size
         failure = self._send(with_prefix(frame, self._prefix))
+        # after the send: the receiver grants credit for what it has got, so a sender never waits
+        # with nothing on its way
         if size and self.outstanding > self.window:
             self.wait_for_room()
         return failure
@@ -93,8 +96,11 @@ class RemotePeer:
         with self._room:
             if failure.restarts and failure.incarnation <= self._ended:
                 return ()
+            # late news of an earlier end must not end the next incarnation
             self._ended = max(self._ended, failure.incarnation)
             known, self.failure = self.failure, failure
+            # the next incarnation starts with an empty window; casts count in their groups, and are
+            # offset here
             self._sent, self._credited = 0, sum(group.sent for group in self._groups)
             for group in self._groups:
                 group.complete = False
@@ -113,7 +119,7 @@ class RemotePeer:
         return self._sent + cast - self._credited
 
     def join(self, group: CastGroup) -> None:
-        self._credited += group.sent  # what was sent to it before this was a member
+        self._credited += group.sent  # bytes that it was sent before this was a member
         self._groups.append(group)
 
     def leave(self, group: CastGroup) -> None:
@@ -150,7 +156,7 @@ class RemotePeer:
 class CastGroup:
     """Processes that are called together.
 
-    What is sent to all of them is counted once; credits are looked at when the window could be
+    Bytes sent to all of them are counted once; credits are looked at when the window could be
     full: once for each window that is sent, not once for each call and process.
     """
 
@@ -171,6 +177,7 @@ class CastGroup:
             for peer in self._peers:
                 if peer.failure is None and peer.outstanding > peer.window:
                     peer.wait_for_room()
+            # what may be sent before any window can be full: until then no peer is looked at
             self._budget = min(
                 (peer.window - peer.outstanding for peer in self._peers if peer.failure is None),
                 default=0,
@@ -195,6 +202,7 @@ class Inflow:
     def took(self, size: int, answers: int = 0) -> None:
         """Count bytes that were handed to their receivers; `answers` is 1 for those of answers."""
         self._taken += size
+        # not per message: a credit is a frame over the link, with a wake-up at each gateway
         if self._taken >= _CREDIT_EVERY:
             taken, self._taken = self._taken, 0
             self._send(with_prefix(Frame(CREDIT, 0, answers, 0, 0, taken, b"", b""), self._route))

@@ -76,6 +76,7 @@ class RemoteRouter:
         table = self._tables.get(id(procs))
         if (
             table is None
+            # the key is an `id`: a list that has gone may have had the same
             or table.procs is not procs
             or table.ranks is not ranks
             or not table.group.complete
@@ -140,6 +141,7 @@ class RemoteRouter:
         if frame.kind in (CALL, PORT):
             inflow = self._inflow(self._inflows, route)
             self._hub.dispatch(RemoteOrigin(self.send, route, self._answered), frame)
+            # after the dispatch: credit is for messages that have reached their receiver
             inflow.took(counted(frame))
         elif frame.kind == REPLY:
             self._replied(route, frame)
@@ -180,6 +182,7 @@ class RemoteRouter:
         if (
             route.order == RESENT
             and isinstance(request, PendingOperation)
+            # answers are sent again when a host on the way is lost; a `stream` would give one twice
             and request.has_answer_of(frame.rank)
         ):
             return
@@ -202,6 +205,8 @@ class RemoteRouter:
             del inflows[lane]
         if asks:
             for source in dict.fromkeys(lane.source for lane in ended):
+                # first: an answer sent meanwhile must not make a new `Outflow`: its credit would
+                # never come
                 self._past.note(source, failure)
                 outflow = self._outflows.pop(source, None)
                 if outflow is not None:

@@ -12,8 +12,8 @@ class ProcStatistics(NamedTuple):
     """Counts of one process since it started, and what it holds at this moment.
 
     They are of its connections to processes of its own host, over which all its messages go; those
-    to and from other hosts pass its host agent. What one actor sends to another in the same process
-    crosses no socket and is not counted.
+    to and from other hosts pass its host agent. Messages between actors of the same process cross
+    no socket and are not counted.
 
     Attributes:
         pid: Of the process, on its host.

@@ -31,7 +31,7 @@ RESERVED = frozenset({
 
 
 class _UnlessOfItsClass:
-    """A method of every mesh, on an actor mesh whose class has nothing of that name."""
+    """A method of every mesh, on an actor mesh of a class without an attribute of that name."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -125,7 +125,8 @@ class ActorMesh(_Updatable, Generic[T]):
 
     def _became(self, cls: type[T]) -> None:
         """The actors are of another class now."""
-        # first: who looks something up meanwhile sees it, or has kept what is dropped below
+        # first: a thread that looks up a name meanwhile sees the new class, or caches an entry that
+        # is dropped below
         self._class = cls
         for name, attribute in list(self.__dict__.items()):
             if isinstance(attribute, (Endpoint, _NotAnEndpoint)):

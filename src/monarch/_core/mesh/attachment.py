@@ -38,7 +38,7 @@ class Attachment:
         self._workers = workers
         self._lock = threading.Lock()
         self._hosts: tuple[str, ...] | None = None
-        # whose hosts they are; another one may run when they are let go
+        # the client that owns the hosts; another one may run when they are let go
         self._client: client.Client | None = None
         self._spawned: list[OwnedProcs] = []
         self.ended: str | None = None  # how it was let go
@@ -95,7 +95,7 @@ class Attachment:
         self._spawned = [*(other for other in self._spawned if other.stopping is None), owned]
 
     def let_go(self, how: str) -> Future[None]:
-        """Stop what was spawned on them, then the hosts themselves if they are to be shut down."""
+        """Stop the procs spawned on them, then the hosts themselves if they are to be shut down."""
         with self._lock:
             self.ended = how
         if self._hosts is None or self._client is None:  # not even their addresses are known yet

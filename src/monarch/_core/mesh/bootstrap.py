@@ -45,7 +45,7 @@ class BootstrapCommand:
         self.inherit_env = inherit_env
 
     def with_env(self, env: Mapping[str, str | None]) -> BootstrapCommand:
-        """Return a copy whose environment has these changes, too.
+        """Return a copy with these changes in its environment, too.
 
         Args:
             env: Variables to set, or to unset where None.

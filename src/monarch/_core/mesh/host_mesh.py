@@ -112,7 +112,7 @@ class HostMesh(DrawnMesh):
         return False
 
     def with_python_executable(self, path: str) -> HostMesh:
-        """Return a handle on the same hosts, whose procs use another interpreter.
+        """Return a handle on the same hosts, with another interpreter for their procs.
 
         So do procs that are started by those.
 
@@ -318,7 +318,7 @@ class HostMesh(DrawnMesh):
     ) -> Any:
         """Bring folders of this machine to these hosts, as they are now.
 
-        Only what has changed goes there, and takes effect as a whole.
+        Only changes are sent, and they take effect as a whole.
 
         Procs that are spawned there afterwards import from it, in place of folders that only this
         machine has; ``WORKSPACE_DIR`` in their environment names it.
@@ -331,8 +331,8 @@ class HostMesh(DrawnMesh):
             auto_reload: Have this program's procs there reload modules that have changed.
 
         Returns:
-            A `SyncResult`: what was sent, left out, reloaded; its text says so in a
-            few lines.
+            A `SyncResult`: the files sent and left out, the modules reloaded; its text is a summary
+            of a few lines.
 
         Raises:
             OSError: A file of the workspace can't be read.

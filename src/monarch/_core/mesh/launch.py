@@ -206,7 +206,7 @@ def _keep(cell: BaseCell, procs: ProcMesh, bootstrap: ActorMesh[Any]) -> None:
 
 
 class _Bootstrapping(Described):
-    """The operation of a future that is done after a call: who waits for it waits for that call."""
+    """The operation of a future that is done after a call: its readers wait for that call."""
 
     __slots__ = ("_call",)
 

@@ -31,7 +31,7 @@ class OwnedActors(Owned):
         is_async: As of `spawn_record`, and so is `init`, which is kept where ranks may start again.
 
     Attributes:
-        spec: What was spawned.
+        spec: The spawned actor mesh.
         init: As given.
         successors: Name of the class, and `init`, that some ranks start again with, by rank.
     """
@@ -163,7 +163,7 @@ class OwnedProcs(Owned):
         return self._ask_agents(ranks, lambda here: StopMesh(self.uid, here, reason))
 
     def start_ranks(self, ranks: Sequence[int]) -> Sequence[Future[Any]]:
-        # connections to the former incarnations must not swallow what is meant for these
+        # connections to the former incarnations must not swallow messages for these
         ended = Failure(STOPPED, "it starts again", mesh=self.name, restarts=True)
         for rank in ranks:
             before = self.incarnation(rank) - 1

@@ -301,8 +301,8 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
             match: Show only lines in which this regular expression is found.
 
         Returns:
-            A future that is done when the options are in force: what was printed before is shown as
-            it was set before, what is printed afterwards as it is set now.
+            A future that is done when the options are in force: earlier lines are shown under the
+            former options, later ones under these.
 
         Raises:
             RuntimeError: A window without streaming.
@@ -324,7 +324,7 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
             never: give `get` a time.
 
         Raises:
-            RuntimeError: This is not the client, which shows what is printed.
+            RuntimeError: This is not the client, which shows the output.
         """
         return flush_logs({address.agent for address in self._addresses()})
 
@@ -430,11 +430,11 @@ def flush_logs(agents: Collection[ProcAddress] | None = None) -> Future[None]:
     Returns a future that is done then.
 
     Raises:
-        RuntimeError: This is not the client, which shows what is printed.
+        RuntimeError: This is not the client, which shows the output.
     """
     hub = current_hub()
     if hub.address != hub.root:
-        raise RuntimeError("flush_logs() is for the client, which shows what is printed")
+        raise RuntimeError("flush_logs() is for the client, which shows the output")
     running = client()
     return running.pending_output.flush(running.agents if agents is None else list(agents))
 

@@ -1,4 +1,4 @@
-"""Meshes whose geometry is a `Shape` over the ranks they were spawned with.
+"""Meshes with a `Shape` over the ranks they were spawned with as geometry.
 
 Those of hosts and of procs draw themselves.
 """
@@ -51,7 +51,7 @@ class ShapedMesh(MeshTrait):
 
 
 class ExpendableMesh(ShapedMesh):
-    """Base of proc and actor meshes, whose processes may be killed.
+    """Base of proc and actor meshes: meshes with processes that may be killed.
 
     Subclasses say which these are.
     """
@@ -117,7 +117,7 @@ class ExpendableMesh(ShapedMesh):
                 )
         back: Promise[None] = Promise(f"{self!r}.restart()")
 
-        # what is sent to processes that are away waits for them
+        # messages to processes that are away wait for them
         def ask(killed: Future[Any]) -> None:
             request = Gather(f"{self!r}.restart()", SYSTEM, addresses, self.extent)
             send_record(cell.hub, addresses, GetStatistics(), request, cell.uid)

@@ -29,6 +29,7 @@ class Asked:
         self._numbers.append(number)
         if len(self._numbers) > self._most:
             self._numbers = [number for number in self._numbers if number in self._open]
+            # doubled: a sweep costs a constant per request, however many are open
             self._most = 2 * len(self._numbers) + _FEW
 
     def numbers(self) -> list[int]:

@@ -3,7 +3,7 @@
 Sending: see `send_queue`. Receiving: the poller's thread reads, cuts frames and hands each to
 `on_frame`. A thread that waits for what comes over this connection may `borrow` it and do the
 reading itself (see `waiter`, `loan`). Reading never stops: two processes that flood each other
-cannot lock each other up. Whose queues are full says so (see `hub.pressure`).
+cannot lock each other up. A receiver with full queues says so (see `hub.pressure`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .traffic import Traffic, TrafficLog
 _FD_SPACE = socket.CMSG_SPACE(16 * 4)
 # bytes in shared memory after which their sender is told that they were read
 SEGMENT_CREDIT = 4 * 1024 * 1024
-# of answers: each telling wakes the one who answered, who had nothing to read
+# of answers: each report wakes the answering process, which has nothing else to read
 _ANSWER_CREDIT = 32 * 1024 * 1024
 
 logger = counted_logger("monarch.net")
@@ -52,7 +52,7 @@ class Connection(SendQueue):
     """One connected socket.
 
     Args:
-        poller: Who waits for it: the poller, or a group.
+        poller: Waits for its readiness: the poller, or a group.
         sock: Connected, non-blocking; owned by this object from now on.
         on_frame: Called for each frame, on the poller's thread; an attribute, which may be set
             anew.
@@ -88,6 +88,8 @@ class Connection(SendQueue):
         segments: SegmentPool | None = None,
         log: TrafficLog | None = None,
     ) -> None:
+        # Half of a limit is no less than the bytes that the other side may have read without a
+        # report; else a sender could wait for a report that is not due.
         self._credit, at_least = SEGMENT_CREDIT, 2 * _ANSWER_CREDIT
         if asked is not None:
             self._credit, at_least = _ANSWER_CREDIT, 4 * SEGMENT_CREDIT
@@ -101,7 +103,7 @@ class Connection(SendQueue):
         # the other side has closed it; what it sent before may have yet to be read
         self._hung_up = False
         self.asked = asked
-        self._segments_untold = 0  # bytes of what was read here and not told
+        self._segments_untold = 0  # bytes read here that the other side was not told of
         self._frames_sent = self._bytes_sent = 0
         self._frames_read = self._bytes_read = self._reads = 0
         self._log = log
@@ -134,7 +136,7 @@ class Connection(SendQueue):
         buffers = frame.buffers
         if buffers:
             if self.asked is not None and self._segments_unread > self._segment_limit:
-                self._wait_until_drained()  # before it is sent: who asks can do so later
+                self._wait_until_drained()  # before it is sent: a request can wait
             if segment is None:
                 segment = self._make_segment(buffers)
             if segment is not None:
@@ -156,6 +158,8 @@ class Connection(SendQueue):
                 self._hung_up = True
                 return False
             if self.asked is not None and frame.request:
+                # under the lock of the write: when the connection breaks, exactly the requests that
+                # were written to it are answered with its end (see `hub.local_peer`)
                 self.asked.note(frame.request)
             self._frames_sent += 1
             self._bytes_sent += size
@@ -203,6 +207,7 @@ class Connection(SendQueue):
             except OSError:
                 return True  # as in `_write_small`
             if self.asked is not None and request:
+                # as in `send`
                 self.asked.note(request)
             self._writes += 1
             self._frames_sent += 1
@@ -214,6 +219,8 @@ class Connection(SendQueue):
     def abandon(self) -> None:
         """Let go of the parent's socket in a forked child, without touching what both share."""
         self.closed = True
+        # no `epoll_ctl`: the epoll instance is the parent's, and would forget the parent's
+        # connection
         fd = self._sock.detach()
         if fd >= 0:
             os.close(fd)
@@ -229,6 +236,8 @@ class Connection(SendQueue):
         if self._log is not None:
             self._log.closed(self)
         with self._events:
+            # before the close, after which the number may be that of another file; and under the
+            # lock, so that no `_watch` modifies that one
             self._poller.remove(self.fd)
             self._sock.close()
         while self._fds:
@@ -296,7 +305,7 @@ class Connection(SendQueue):
                 return None
             try:
                 self.on_frame(self, frame)
-            except FrameError as error:  # of a route: who passes it on may not be who made it
+            except FrameError as error:  # of a route: its maker may be another process
                 logger.warning("a peer sent something unreadable: %s", error)
             except Exception:  # a bug in handling one message must not lose those behind it
                 logger.exception("internal error in handling a message; please report it")
@@ -316,12 +325,15 @@ class Connection(SendQueue):
 
     def _tell_of_segments(self) -> None:
         told, self._segments_untold = self._segments_untold, 0
+        # not by `send`, which may wait for room: two sides that wait for each other's report would
+        # never read it
         self.send_encoded(encode(Frame(CREDIT, 0, 0, 0, 0, told, b"", b""))[0])
 
     def _take_descriptors(self, ancillary: list[tuple[int, int, bytes]]) -> None:
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 fds = array.array("i")
+                # the kernel may cut ancillary data in the middle of an integer
                 fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
                 self._fds.extend(fds)
 

@@ -38,7 +38,7 @@ _resolver = Resolver()
 def connect(poller: Poller, channel: Channel, trust: Trust, events: StreamEvents) -> ByteStream:
     """Start to connect to the process that listens on `channel`; returns at once.
 
-    What goes wrong is told to `events.closed`.
+    Errors are told to `events.closed`.
     """
     dial = Dial(poller, channel, trust, events)
     poller.call_soon(dial.start)
@@ -106,11 +106,12 @@ class Dial:
 
     def _try(self, addresses: list[tuple[socket.AddressFamily, Address]]) -> None:
         self._addresses = addresses[::-1]
+        # a host with a dead IPv6 address must not use up the time of its IPv4 one
         self._patience = CONNECT_TIMEOUT / max(1, len(addresses))
         self._try_next("it has no address")
 
     def _try_next(self, reason: str) -> None:
-        """Connect to the next address, or fail with what was wrong with the last."""
+        """Connect to the next address, or fail with the error of the last."""
         final = False
         self._let_go()
         while self._addresses:
@@ -150,6 +151,7 @@ class Dial:
         if code:
             self._try_next(_why_not_connected(OSError(code, os.strerror(code))))
         else:
+            # the greeting adds it again, with a handler of its own
             self._poller.remove(sock.fileno())
             self._greet(sock)
 

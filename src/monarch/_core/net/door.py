@@ -1,13 +1,13 @@
 """The Unix socket at which a process listens, and who is let in.
 
 The folder keeps other users out (see `unix`), so only our user, or root, can connect. Even so at
-most `_ACCEPTS` are let in per turn: between them, who has connected is served. Who goes without a
-greeting is no part of a program; after `_STRANGERS` of them the door stays shut for a moment, so
-that the threads of this process get the interpreter lock while it is flooded.
+most `_ACCEPTS` are let in per turn: between them, connected processes are served. A caller that
+goes without a greeting is no part of a program; after `_STRANGERS` of them the door stays shut for
+a moment, so that the threads of this process get the interpreter lock while it is flooded.
 
-When descriptors run out, some are in reserve: who has to stop this process, or to look into it,
-gets in. Those for whom there is none even then wait, and after `_SHORTAGE` are told why they are
-not let in.
+When descriptors run out, some are in reserve, so that a process that has to stop this one, or to
+inspect it, gets in. Those for whom there is none even then wait, and after `_SHORTAGE` are told why
+they are not let in.
 """
 
 from __future__ import annotations
@@ -107,6 +107,7 @@ class Door:
                 sock.close()
                 self.warn(f"refused a connection: {error}")
                 continue
+            # a flood of connects and closes would else cost a `Connection` each
             if _has_left(sock):
                 sock.close()
                 self.stranger_left()
@@ -143,6 +144,7 @@ class Door:
                 return
             with sock, suppress(OSError):
                 unix.check_peer(sock)
+                # a few bytes into an empty buffer: cannot block
                 sock.send(told)
                 # what it has sent may be unread, of which it would hear first
                 sock.shutdown(socket.SHUT_WR)

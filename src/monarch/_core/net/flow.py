@@ -1,9 +1,9 @@
 """Bytes over one connected socket, plain or TLS, both ways at once, from any thread.
 
-Writing: the calling thread writes itself when nothing is queued; what the kernel does not take is
-queued as it is, and the poller's thread goes on with it. Nothing blocks. Large chunks are
-encrypted, or taken by the kernel, straight from their own memory; small ones under TLS are joined
-to one record first. No thread writes more than `_TURN` bytes at once.
+Writing: the calling thread writes itself when nothing is queued; bytes that the kernel does not
+take are queued as they are, and the poller's thread goes on with them. Nothing blocks. Large chunks
+are encrypted, or taken by the kernel, straight from their own memory; small ones under TLS are
+joined to one record first. No thread writes more than `_TURN` bytes at once.
 
 Reading: the poller's thread reads into one piece of scratch memory, or where the user wants it, and
 hands it on. Under TLS, what OpenSSL has already taken from the socket will not make it readable
@@ -67,7 +67,7 @@ class ByteStream:
     """One byte stream to an authenticated peer; made by `dial.connect` and `listener.listen`.
 
     Attributes:
-        peer: Who is at the other end, for messages.
+        peer: Name of the other end, for messages.
         queued: Bytes that the kernel has not taken yet.
         on_drained: Called on the poller's thread when all that was queued has been written.
         space: Asked on the poller's thread where to read to, so that a large frame need not be
@@ -118,9 +118,11 @@ class ByteStream:
                 view = memoryview(chunk)
                 if view.nbytes:
                     self._queue.append(
+                        # lengths are counted in bytes below
                         view if view.format == "B" and view.ndim == 1 else view.cast("B")
                     )
                     self.queued += view.nbytes
+            # else the poller's thread writes, and the bytes queued before go first
             if idle and self._sock is not None:
                 self._write_some()
                 self._watch()
@@ -182,6 +184,7 @@ class ByteStream:
                 return
             self._sock, self._events, self._still_opening = sock, events, None
             self._poller.add(sock.fileno(), self._ready, 0)
+        # out of the lock: the user may write at once
         events.ready()
         with self._lock:
             self._write_some()
@@ -208,6 +211,7 @@ class ByteStream:
                     else sock.sendmsg(islice(self._queue, _MOST_CHUNKS))
                 )
             except ssl.SSLWantReadError:
+                # TLS may have to read before it can write, as when the peer renews its keys
                 self._write_wants = READ
                 return
             except (BlockingIOError, ssl.SSLWantWriteError):
@@ -225,6 +229,8 @@ class ByteStream:
     def _write_tls(self, sock: ssl.SSLSocket) -> int:
         if self._retry is None:
             if len(self._queue) > 1 and len(self._queue[0]) < _RECORD:
+                # OpenSSL has no scatter: each call would make a record of its own, with its own
+                # header and tag
                 self._join_small()
             self._retry = self._queue[0][:_TLS_WRITE]
         sent = sock.send(self._retry)
@@ -293,6 +299,7 @@ class ByteStream:
                 self.on_drained()
         if not self._paused:
             self._read()
+        # the kernel reports these even where nothing is asked for
         elif events & (select.EPOLLHUP | select.EPOLLERR):
             self._leave_unwatched()
 
@@ -341,6 +348,8 @@ class ByteStream:
                     if not count:
                         return size, self._broken or "it closed the connection"
                     size += count
+                    # of TLS all is read: what OpenSSL has decrypted already, the poller does not
+                    # see
                     if not isinstance(sock, ssl.SSLSocket):
                         break
             except ssl.SSLWantWriteError:
@@ -350,6 +359,7 @@ class ByteStream:
                     return size, self._broken
             except OSError as error:
                 return size, self._broken or f"the connection broke: {error.strerror or error}"
+            # only then: a read that changes nothing costs no system call
             if wanted_write != self._read_wants_write:
                 self._watch()
         return size, None

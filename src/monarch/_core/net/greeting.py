@@ -103,6 +103,7 @@ class Greeting:
             self._advance()
         elif not self._queued:  # who has hung up is told of again and again
             self._queued = True
+            # not watched until its turn: one that has sent much would wake the poller in each round
             self._poller.modify(self._fd, 0)
             self._in_turn(self._advance)
 

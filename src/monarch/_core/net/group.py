@@ -5,7 +5,8 @@ the answers of many processes borrows, and gives back, with one system call, rea
 ready in one go, and no other thread fights with it for the interpreter lock. Each connection can be
 borrowed alone as well; the set then does not tell of it.
 
-What waits to be written is not lent: the poller's thread writes it, even while another reads.
+Frames that wait to be written are not lent: the poller's thread writes them, even while another
+reads.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Group(Lendable):
     def abandon(self) -> None:
         """Let go of the descriptor in a forked child, and of nothing else.
 
-        What it stands for is the parent's.
+        The epoll instance is the parent's.
         """
         self.closed = True
         self._epoll.close()

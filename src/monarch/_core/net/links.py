@@ -1,6 +1,6 @@
 """The links of a gateway: `wire.link_table`, bound to streams, the clock and the poller.
 
-Everything happens on the poller's thread. `send` may be used on any; what other threads send is
+Everything happens on the poller's thread. `send` may be used on any; messages of other threads are
 passed on to that one, in order. What ends a link's waits is in `wire.link`; this module waits only
 in `close`, for as long as it is told.
 
@@ -56,9 +56,9 @@ class Links:
     """One logical link per peer; dialed when first needed, and again when it breaks.
 
     Args:
-        poller: Whose thread does the work.
+        poller: Its thread does the work.
         identity: Random name of this process.
-        name: What its host is called; asked at each greeting.
+        name: Gives the name of its host; called at each greeting.
         trust: Who is let in, and how we prove who we are, unless `use_trust` says otherwise;
             None: no host is let in, and no host is dialed.
         handler: Is told what comes.
@@ -122,8 +122,8 @@ class Links:
 
         Never blocks, on any thread.
 
-        The frame's memory must stay as it is until the peer has acknowledged it. What goes wrong is
-        told to `link_lost`.
+        The frame's memory must stay as it is until the peer has acknowledged it. Errors are told to
+        `link_lost`.
 
         Args:
             starting: If there is no link yet, the peer may have yet to start:
@@ -137,6 +137,7 @@ class Links:
         if threading.get_ident() == self._poller.thread_id:
             self._send(host, packed, starting)
         else:
+            # packed here, as that takes the time: the poller's thread serves all links
             self._poller.call_soon(partial(self._send, host, packed, starting))
 
     def give_up(self, host: str, reason: str) -> None:
@@ -165,6 +166,7 @@ class Links:
                 done.set()
 
         self._poller.call_soon(close)
+        # the poller's thread keeps to the time itself, unless it hangs
         done.wait(timeout + 1)
 
     # on the poller's thread
@@ -209,6 +211,8 @@ class Links:
 
     def _carry_out(self) -> None:
         """Do what the table says and what follows from that; then set the next wake-up."""
+        # what an instruction causes is appended to the table, and done by the loop that runs
+        # already: in order, and without recursion
         if self._carrying_out or self._closed:
             return
         self._carrying_out = True

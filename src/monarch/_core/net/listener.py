@@ -4,12 +4,12 @@ A socket that listens, and those who have connected to it and not yet proved who
 
 What ends an unfinished connection: success; a reason; `GREETING_TIMEOUT`; or that `MOST_GREETINGS`
 are there, of which the oldest goes, one of others before one of our user. Another user of this
-host, or an address of another host, has a quarter of them at most: who wants more is refused before
-anything is made, and keeps no other waiting. Memory for them is bounded by that number, and until
+host, or an address of another host, has a quarter of them at most: further ones are refused before
+anything is made, and keep no others waiting. Memory for them is bounded by that number, and until
 its first byte each costs a descriptor and little else: any number of strangers may knock. A step of
 a handshake takes up to a millisecond, so there is one per turn: between two of them, those who are
-in are served, and no connection is accepted while others wait for their steps. Who was refused, and
-why, is logged with the peer's address, some lines per period.
+in are served, and no connection is accepted while others wait for their steps. Refusals are logged
+with the reason and the peer's address, some lines per period.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Listener:
         self._on_stream = on_stream
         self._path = bound.path if bound.scheme == "ipc" else None
         self._inode = os.stat(self._path).st_ino if self._path else 0
-        # when each is too late, and who it is; oldest first
+        # when each is too late, and the peer; oldest first
         self._greetings: dict[Greeting, tuple[float, str, Who]] = {}
         # next steps of those that have sent something
         self._due: deque[Callable[[], None]] = deque()
@@ -114,6 +114,7 @@ class Listener:
 
     def _remove_path(self) -> None:
         with suppress(OSError):  # it is gone
+            # another process may have bound the path since, after it was removed
             if self._path is not None and os.stat(self._path).st_ino == self._inode:
                 os.unlink(self._path)
 
@@ -129,6 +130,7 @@ class Listener:
 
     def _accept(self, events: int) -> None:
         for _ in range(_ACCEPTS):
+            # they wait in the kernel's backlog meanwhile
             if len(self._due) > _MOST_DUE:
                 return
             try:
@@ -151,6 +153,7 @@ class Listener:
             return
         self._warnings.warn(f"cannot accept connections on {self.channel.name}: {error.strerror}")
         self._make_room("no descriptor is left for it")
+        # else the listener, which stays readable, would keep the poller's thread busy
         self._poller.modify(self._sock.fileno(), 0)
         self._poller.call_later(_NO_DESCRIPTOR_PAUSE, self._accept_again)
 

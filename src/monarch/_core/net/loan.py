@@ -4,8 +4,9 @@ A loan costs a system call when it begins and one when it ends. A thread that wa
 for short times, would pay that for each message. So a loan that is followed by the next within
 `_LINGER` *lingers*: the poller does not look, no thread reads, and the next to borrow does so for
 free. What ends that: the next loan, if another thread had wanted one meanwhile, or a timer, on the
-poller's thread, when there was no loan for `_LINGER`. What comes in between waits as long; as
-that was a wrong guess, no loan lingers for `_PENALTY` then, which bounds what wrong guesses cost.
+poller's thread, when there was no loan for `_LINGER`. Messages that come in between wait as long;
+as that was a wrong guess, no loan lingers for `_PENALTY` then, which bounds what wrong guesses
+cost.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Lendable:
             return False
         if not self._reading.acquire(blocking=False):
             self._wanted = True
-            # again: who had it may not have seen that
+            # again: the holder may not have seen that
             if not self._reading.acquire(blocking=False):
                 return False
         if not self._lent:
@@ -88,7 +89,7 @@ class Lendable:
         """Let the poller's thread read again: now, or if often borrowed, after a moment of rest.
 
         Args:
-            error: What cut the reading short.
+            error: The error that cut the reading short.
         """
         now = time.monotonic()
         if (
@@ -121,7 +122,9 @@ class Lendable:
             self._poller.call_later(_LINGER, self._look_after)
             return
         self._lingers = False
+        # if it can't be had, a thread has borrowed it just now, and gives it back itself
         if self._lent and self._reading.acquire(blocking=False):
+            # it lingered for nothing
             self._earliest = now + _PENALTY
             self._lent = False
             self._reading.release()

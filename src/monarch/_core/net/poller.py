@@ -105,10 +105,12 @@ class Poller:
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         timer = Timer(callback)
+        # the number orders timers of one moment by age: a `Timer` cannot be compared
         entry = (time.monotonic() + seconds, next(self._timer_ids), timer)
         if threading.get_ident() == self.thread_id:
             heapq.heappush(self._timers, entry)
         else:
+            # the heap has no lock: it belongs to the poller's thread
             self.call_soon(lambda: heapq.heappush(self._timers, entry))
         return timer
 
@@ -134,6 +136,7 @@ class Poller:
             ready = poll(self._timeout())
             self._going_to_wait = False
             self.wakeups += 1
+            # a handler may remove another descriptor of this round, which is then not in the table
             for fd, events in ready:
                 handler = handlers.get(fd)
                 if handler is not None:
@@ -159,6 +162,8 @@ class Poller:
         if self._soon:
             return 0
         timers = self._timers
+        # cancelled ones stay in the heap until they are at its top: to take one out would be a
+        # search
         while timers and timers[0][2].callback is None:
             heapq.heappop(timers)
         return min(max(0.0, timers[0][0] - time.monotonic()), _LONGEST) if timers else None

@@ -35,6 +35,7 @@ class Resolver:
             if self._threads == _MOST_THREADS:
                 return
             self._threads += 1
+        # `getaddrinfo` blocks and can't be cut short: not on the poller's thread
         threading.Thread(target=self._work, name="monarch-resolver", daemon=True).start()
 
     def _work(self) -> None:
@@ -44,6 +45,7 @@ class Resolver:
                     self._threads -= 1
                     return
                 host, port, still_wanted, done = self._questions.popleft()
+            # its dial may have ended while other lookups were made
             if still_wanted():
                 done(_ask(host, port))
 

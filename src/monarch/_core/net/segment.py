@@ -23,7 +23,7 @@ from ..wire.frame import Bytes, segment_offsets
 logger = lazy_logger("monarch.net")
 
 SEGMENT_SIZE = 256 * 1024
-"""Messages whose buffers add up to at least this many bytes take the lane; below, copying through
+"""Messages with buffers of at least this many bytes in total take the lane; below, copying through
 the socket is as fast.
 """
 
@@ -72,6 +72,7 @@ def write_file(fd: int, buffers: Sequence[Bytes], offsets: Sequence[int]) -> Non
     for offset, buffer in zip(offsets, buffers, strict=True):
         data = memoryview(buffer)
         while data:
+            # one call writes 2 GiB at most (0x7ffff000 bytes)
             written = os.pwrite(fd, data, offset)
             data, offset = data[written:], offset + written
 
@@ -135,6 +136,7 @@ def _map_without_descriptor(fd: int) -> memoryview:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
     memory = (ctypes.c_char * size).from_address(address)
+    # not at exit: arrays onto it may be used after that, and the kernel unmaps it with the process
     weakref.finalize(memory, unmap_memory, address, size).atexit = False
     return memoryview(memory).cast("B")
 

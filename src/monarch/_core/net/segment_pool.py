@@ -1,7 +1,7 @@
 """Memory files that are written again once their former content is not used any more.
 
 Fresh memory is dear: the kernel takes some 50 ms to find, clear and fill 128 MB, and 20 ms to fill
-what is there. So the file of a large segment is kept for a while, and for the next.
+memory that is there. So the file of a large segment is kept for a while, and for the next.
 
 Receivers need not say when they are done: each message gets its own opening of the file, and the
 kernel gives a write lease only on a file that no other process has open. An opening lives in the
@@ -72,6 +72,8 @@ class _File:
         """
         try:
             fcntl.fcntl(self.fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            # given back at once: it was the answer that counted, and an opening would break a lease
+            # with a signal (SIGIO, which ends a process)
             fcntl.fcntl(self.fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
         except OSError as error:
             if error.errno == errno.EAGAIN:
@@ -105,7 +107,8 @@ class SegmentPool:
     """The files that this process keeps; for any thread.
 
     Args:
-        call_later: Calls a function after so many seconds, to let go of what was not used again.
+        call_later: Calls a function after so many seconds, to let go of files that were not used
+            again.
     """
 
     def __init__(self, call_later: CallLater) -> None:
@@ -160,6 +163,7 @@ class SegmentPool:
             gone = [file for file in self._files if file.used <= past]
             self._files = [file for file in self._files if file.used > past]
             self._trimming = bool(self._files)
+        # out of the lock: this closes the files, and the kernel frees their memory
         gone.clear()
         if self._trimming:
             self._call_later(_KEEP, self._trim)

@@ -1,15 +1,15 @@
 """The sending side of a connection, for any thread.
 
 The calling thread writes to the socket itself when nothing is queued (no thread switch, one
-syscall). What the kernel does not take is copied and queued, and the poller's thread writes it when
-the socket drains. A thread that has made the queue longer than `send_limit` waits, which is how a
-slow receiver slows its senders. What ends that wait: the queue drains, the connection closes, or
-`send_timeout` passes.
+syscall). Bytes that the kernel does not take are copied and queued, and the poller's thread writes
+them when the socket drains. A thread that has made the queue longer than `send_limit` waits, which
+is how a slow receiver slows its senders. What ends that wait: the queue drains, the connection
+closes, or `send_timeout` passes.
 
-What travels in shared memory takes no room in the socket, so the kernel would take thousands of
-segments. Each side therefore counts what of them the other has not read, which that tells once per
-`SEGMENT_CREDIT` bytes, of answers less often (see `connection`); who has made that too much waits,
-as for the queue. What it waits for has been sent by then.
+Buffers in shared memory take no room in the socket, so the kernel would take thousands of segments.
+Each side therefore counts the bytes that the other has not read, which that reports once per
+`SEGMENT_CREDIT` bytes, of answers less often (see `connection`); a sender that makes it too many
+waits, as for the queue. Its own message has been sent by then.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ class SendQueue(Lendable):
         self.queued = 0
         self._send_limit = send_limit
         self._send_timeout = send_timeout
-        # bytes of what was sent that the other side has not read, as far as it has told
+        # bytes sent that the other side has not yet reported as read
         self._segments_unread = 0
         self._segment_limit = segment_limit
         self._writes = 0
 
     def credit(self, count: int) -> None:
-        """The other side has read so many bytes more of what was sent in shared memory."""
+        """The other side has read so many more of the bytes sent in shared memory."""
         with self._lock:
             self._segments_unread -= count
         self._notify_drained()
@@ -127,12 +127,14 @@ class SendQueue(Lendable):
                 continue
             rest = memoryview(chunk)[skip:]
             skip = 0
-            # a copy of what is not `bytes`: the sender may change it once this returns
+            # copy buffers other than `bytes`: the sender may change them once this returns
             self._queue.append(
                 (rest if isinstance(chunk, bytes) else memoryview(bytes(rest)), segment)
             )
             self.queued += len(rest)
             segment = None  # its descriptor passes with the first byte that is left, and only once
+        # else the poller watches for room already: one `epoll_ctl` for a burst, not one for each
+        # frame
         if was_empty and self._queue:
             self._update_events()
 
@@ -184,10 +186,14 @@ class SendQueue(Lendable):
         return self._sock.sendmsg(chunks)
 
     def _in_line(self, head: Bytes, segment: Segment) -> list[Bytes]:
-        """A frame whose segment cannot be passed, as more descriptors are on their way than a user
-        may have files, with its buffers on the stream: that takes longer, and gets through.
+        """Encode a frame with its buffers on the stream. This is slower, but gets through when the
+        kernel refuses to pass a segment's descriptor because too many are on their way
+        (RLIMIT_NOFILE).
         """
+        # of a duplicate: `map_segment` closes what it is given, and other receivers need the
+        # segment
         frame = decode(bytes(head), map_segment(os.dup(segment.fd)))
+        # the receiver reports only what it has read from segments
         self._segments_unread -= sum(map(len, frame.buffers))
         return [encode(frame)[0], *frame.buffers]
 
@@ -195,6 +201,7 @@ class SendQueue(Lendable):
         if threading.get_ident() == self._poller.thread_id:
             return  # the thread that drains must not wait for itself
         with self._lock:
+            # under the lock: two senders that get here at once must wait for the same condition
             condition = self._drained = self._drained or threading.Condition()
         with condition:
             drained = condition.wait_for(lambda: self.closed or self._has_room, self._send_timeout)
@@ -209,6 +216,7 @@ class SendQueue(Lendable):
     @property
     def _has_room(self) -> bool:
         return (
+            # at half of each limit, as in `_flush_queue`
             self._segments_unread <= self._segment_limit // 2
             and self.queued <= self._send_limit // 2
         )

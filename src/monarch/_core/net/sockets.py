@@ -35,6 +35,8 @@ def tune(sock: socket.socket) -> None:
     Raises:
         ValueError: The system has no such congestion control, or does not let us use it.
     """
+    # a write is a whole message as a rule: Nagle's algorithm would hold it back until the one
+    # before is acknowledged
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     idle = round(config.value("channel_tcp_keepalive_idle"))
     if idle > 0:
@@ -116,6 +118,7 @@ def _bind_unix(channel: Channel) -> socket.socket:
             _remove_abandoned(channel.path)
         sock.bind(unix_name(channel))
         if channel.scheme == "ipc":
+            # before `listen`: until then the kernel refuses all who connect
             os.chmod(channel.path, 0o600)
         sock.listen(BACKLOG)
     return sock
@@ -153,8 +156,10 @@ def _bind_tcp(channel: Channel) -> socket.socket:
 
 def _bind(family: socket.AddressFamily, address: tuple[str, int]) -> socket.socket:
     with closed_on_error(socket.socket(family, socket.SOCK_STREAM)) as sock:
+        # connections of the process before, in TIME_WAIT, would keep the port for a minute
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
+            # `::` takes IPv4 as well, independent of the `bindv6only` setting of the system
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address[0] != "::")
         tune(sock)
         sock.bind(address)

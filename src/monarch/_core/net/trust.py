@@ -4,7 +4,7 @@ Unpickling is running code, so no byte of a peer is looked at before it has prov
 here. Four ways:
 
 **Certificates** (`ca` and `private_key`). TLS 1.3 in which both sides have a certificate, and
-verify that of the other against `ca`. What counts is the chain: a holder of a key that `ca` has
+verify that of the other against `ca`. The chain decides: a holder of a key that `ca` has
 signed is let in. Host names are not compared, as workers are dialed by address, through forwarded
 ports and under several names; use a CA for nothing but one cluster, and treat each key that it
 signs as a key to all of it. A certificate that limits its use must allow both server and client.
@@ -130,12 +130,14 @@ class Trust:
     @functools.cached_property
     def server_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # no session is resumed: a binding may repeat in a resumed one (see the module)
         context.num_tickets = 0
         return self._prepare(context)
 
     @functools.cached_property
     def client_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        # workers are dialed by address, through forwarded ports and under several names
         context.check_hostname = False
         return self._prepare(context)
 
@@ -149,6 +151,8 @@ class Trust:
             context.load_verify_locations(cadata=self._ca)
             _load_key(context, self._private_key)
         else:
+            # its key pair is public: the proofs over the channel binding take the place of a
+            # certificate
             context.verify_mode = ssl.CERT_NONE
             if context.protocol == ssl.PROTOCOL_TLS_SERVER:
                 context.load_cert_chain(_PUBLIC_KEY_PAIR)
@@ -173,7 +177,7 @@ def trust_for(
             be used.
 
     Raises:
-        ValueError: What was given cannot be read, does not fit together, or is no protection; the
+        ValueError: An argument cannot be read, they do not fit together, or give no protection; the
             message says which.
     """
     if ca == TRUST_ALL:
@@ -211,6 +215,7 @@ def _trust_secret(secret: bytes | None, otherwise: str) -> Trust:
 
 @functools.lru_cache(maxsize=8)
 def _derive(secret: bytes) -> bytes:
+    # slow on purpose: an impostor that a client dials gets one proof to guess against
     return hashlib.scrypt(secret, salt=b"monarch secret 1", n=2**14, r=8, p=1, dklen=32)
 
 

@@ -6,9 +6,10 @@ process that has died. In the abstract namespace they could do both, and no secr
 as anybody may list them in ``/proc/net/unix``. Not in ``$XDG_RUNTIME_DIR``, which is emptied when
 the user logs out, nor by preference in ``/dev/shm``, which may be, too: programs run on.
 
-The agent, and who started it, remove the folder when they end. An agent that was killed has the
-spawner for that, and a client that was killed the agent, which is there before the folder is. What
-is left when all were killed at once, the next agent of this user finds and removes.
+The agent, and the process that started it, remove the folder when they end. An agent that was
+killed has the spawner for that, and a client that was killed the agent, which is there before the
+folder is. Folders left behind when all were killed at once are removed by the next agent of this
+user.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ def unbound() -> socket.socket:
 
 def listens(fd: int) -> bool:
     """Return whether `listen` was called for a socket, by whichever process has it."""
+    # of a duplicate, which the block closes: the caller keeps its own
     with socket.socket(fileno=os.dup(fd)) as sock:
         return bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
 
@@ -127,7 +129,7 @@ def release_all(host: str) -> None:
 
 
 def release_abandoned() -> None:
-    """Remove the folders of programs whose processes were all killed at once."""
+    """Remove the folders of programs that were killed with all processes at once."""
     before = time.time() - _YOUNG
     for folder in _our_folders():
         with suppress(OSError):
@@ -136,8 +138,8 @@ def release_abandoned() -> None:
 
 
 def hosts_here() -> list[tuple[str, int, float, bool]]:
-    """The hosts of this user on this machine whose agent listens: name, process that started it (0
-    if in another namespace), when (seconds since 1970), and whether that is a worker.
+    """The hosts of this user on this machine with an agent that listens: name, process that started
+    it (0 if in another namespace), when (seconds since 1970), and whether that is a worker.
     """
     found = []
     for folder in _our_folders():
@@ -194,6 +196,7 @@ def _in_use(folder: str) -> bool:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.setblocking(False)
             error = probe.connect_ex(path := f"{folder}/{name}")
+        # the kernel refuses only where no process has the listening socket any more
         if error != errno.ECONNREFUSED or not stat.S_ISSOCK(os.lstat(path).st_mode):  # not a host's
             return True
     return False

@@ -19,7 +19,7 @@ _LONGEST_MS = 2**31 - 1  # what poll takes; for a longer wait it is called again
 class Waiter:
     """An eventfd and a poll set, for one thread at a time."""
 
-    _event = -1  # of one whose making a signal handler has ended
+    _event = -1  # if a signal handler raised inside `__init__`
 
     def __init__(self) -> None:
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -33,6 +33,8 @@ class Waiter:
         if fd != self._watched:
             self._watch(fd)
         ready = False
+        # rounded up: poll counts milliseconds, and a wait that ends too early would spin until its
+        # deadline
         for found, _ in self._poll.poll(
             None if timeout is None else min(math.ceil(timeout * 1000), _LONGEST_MS)
         ):
@@ -75,13 +77,14 @@ As only one thread waits for a connection, there are about as many as connection
 threads wait: a process may have more actors than it may have files.
 """
 
+# an eventfd is shared with the parent after a fork: a wake-up for one would be taken by the other
 os.register_at_fork(after_in_child=_spare.clear)
 
 
 def take_waiter() -> Waiter:
     """A waiter for the current thread, until it is put back.
 
-    A wake-up that was meant for who had it before may end a wait: look again.
+    A wake-up meant for the thread that had it before may end a wait: look again.
 
     Raises:
         OSError: There is none, and no descriptor is left for another.

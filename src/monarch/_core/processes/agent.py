@@ -122,6 +122,7 @@ class Agent(ControlService):
         def write() -> None:
             output.flush(lambda: self.hub.poller.call_soon(publish))
 
+        # the mark follows all that was read, as `_publish` sends in order
         output.passed_on(write if record.flush else publish, record.names)
 
     @handles(records.ShowOutput)
@@ -136,6 +137,7 @@ class Agent(ControlService):
                 )
             request.answer()
 
+        # lines printed before are shown under the former options
         self.procs.output.passed_on(change)
 
     @handles(records.OutputShown)
@@ -146,7 +148,7 @@ class Agent(ControlService):
         subscriber = self._subscribers.get(client)
         if subscriber is None:
             return False
-        # when a host in between is lost, what was said is said again
+        # numbered: outputs are repeated when a host in between is lost
         number = next(self._published)
         subscriber.answer(output, meta=number.to_bytes(8, "big"))
         return True
@@ -349,7 +351,9 @@ class Agent(ControlService):
     def _shut_down(
         self, reason: str, grace: float, client: ProcAddress, done: Callable[[], None]
     ) -> None:
-        """Stop everything: what `client` owns is stopped, other owners lose what is theirs."""
+        """Stop everything: meshes of `client` are stopped; other owners are told that theirs are
+        lost.
+        """
         note("host", "shuts down: %s", reason)
         finish = countdown(1, done)
         self.reason = reason

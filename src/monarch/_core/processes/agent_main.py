@@ -47,7 +47,7 @@ def main() -> None:
         set_title("monarch agent")
         from . import agent_run
 
-        # what is imported stays: the first collection would look at all of it, for 5 ms
+        # imported modules stay: the first collection would look at all of them, for 5 ms
         gc.freeze()
         gc.enable()  # see `start_agent`
         agent_run.run(own, here, spawner_pid)

@@ -45,7 +45,9 @@ def start_agent(
     require_pidfd()
     local_host = local_host or address.host
     name = address._replace(host=local_host)
+    # bound only once the agent runs (see below), which has the socket by inheritance
     listener = unix.unbound()
+    # opened here, where the number is surely this process's
     parent = os.pidfd_open(os.getpid())
     own = AgentSpec(
         address, root, os.getpid(), parent, listener.fileno(), config.exported(),
@@ -54,8 +56,8 @@ def start_agent(
     spec = write_spec(own)
     # found wherever the client found it, also when the script extended sys.path itself
     package = os.path.abspath(__file__).rsplit(os.sep, 4)[0]
-    # nothing of what is imported is garbage, and looking for some takes a twentieth of the time
-    # until the agent is up
+    # imports make no garbage, and looking for some takes a twentieth of the time until the agent is
+    # up
     code = (
         "import ctypes, gc, sys; gc.disable();"
         f" ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {int(signal.SIGCONT)});"

@@ -19,7 +19,7 @@ class DeadProc(NamedTuple):
     """The black box of a dead proc.
 
     Attributes:
-        proc: Who it was, with its end.
+        proc: Its description, with its end.
         at: When it was emptied out; `time.time`.
         box: For `black_box.content_of`.
     """
@@ -44,7 +44,7 @@ class BlackBoxes:
                 self._held[entry] = ours
 
     def empty_out(self, entry: ProcEntry) -> None:
-        """A proc has ended. What those leave that were stopped is of no interest."""
+        """A proc has ended. Boxes of stopped ones are of no interest."""
         fd = self._held.pop(entry, -1)
         if fd < 0:
             return

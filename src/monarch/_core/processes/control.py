@@ -5,8 +5,8 @@ Each message is one of these records. The agent sends a `SpawnRequest`, which is
 `Kill`. The spawner says `Changed` by itself. There is no dead receiver: the agent ends with its
 spawner, and the spawner with its agent.
 
-A large message is several pieces on the socket. None of them needs a descriptor: what is out of
-those can still be told.
+A large message is several pieces on the socket. None of them needs a descriptor, so a process that
+has run out of those can still say so.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ class Changed(NamedTuple):
 
 def control_pair() -> tuple[socket.socket, socket.socket]:
     """Two connected sockets that keep message boundaries."""
+    # not a stream: descriptors come with exactly the piece that they were sent with
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
@@ -78,6 +79,7 @@ def send_message(sock: socket.socket, message: Any, fds: Sequence[int] = ()) -> 
     *most, last = _pieces(message)
     for piece in most:
         sock.send(piece)
+    # with the last piece: the receiver takes descriptors with the message that they belong to
     socket.send_fds(sock, [last], list(fds))
 
 
@@ -118,7 +120,7 @@ class ControlReader:
 
 
 class ControlQueue:
-    """Sends without ever blocking: what the socket does not take waits until it is writable.
+    """Sends without ever blocking: pieces that the socket does not take wait until it is writable.
 
     Args:
         sock: The agent's end.

@@ -1,10 +1,10 @@
 """How a forked proc ends: as any Python program, but for what it shares with the spawner.
 
 To take an interpreter down is to touch nearly all of its objects, and each page that is shared with
-the spawner is copied when it is first touched: of torch, 0.1 s per process. So what was there
-before the fork is left to the kernel, as `multiprocessing` does in its forks, and so are the
-destructors of C libraries. What came since ends as ever: threads are waited for, exit functions
-run, modules go and with them what they held, files are written.
+the spawner is copied when it is first touched: of torch, 0.1 s per process. So objects from before
+the fork are left to the kernel, as `multiprocessing` does in its forks, and so are the destructors
+of C libraries. Objects made since end as ever: threads are waited for, exit functions run, modules
+go and with them what they held, files are written.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def leave(inherited: dict[str, None]) -> NoReturn:
     if _is_alone():
         _take_modules_down(inherited)
     _write_files()
+    # `os._exit` skips the buffers of C's stdio
     libc().fflush(None)
+    # the interpreter is not taken down: see the module
     os._exit(0)
 
 
@@ -89,7 +91,7 @@ def _take_modules_down(inherited: dict[str, None]) -> None:
 
     Objects with ``__del__`` are told.
     """
-    sys.meta_path = None  # type: ignore[assignment]  # what is gone is not to be imported once more
+    sys.meta_path = None  # type: ignore[assignment]  # removed modules must not be imported again
     # those before it were there, too: to look at their names would copy their pages
     last = next(reversed(inherited), None)
     later = [*takewhile(lambda name: name != last, reversed(sys.modules))]

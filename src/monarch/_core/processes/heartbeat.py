@@ -24,13 +24,13 @@ from ..wire.frame import URGENT
 class Watchdog:
     """Calls `lost` after `timeout` seconds on the poller's thread, unless `end` is called before.
 
-    What is counted are ticks that this process itself ran, each an interval after the one before.
+    It counts ticks that this process itself ran, each an interval after the one before.
     Time that passed would condemn everybody as soon as the observer was the one that stood still:
     stopped with Ctrl-Z, or without the interpreter lock for a minute. By ticks, such a pause counts
     once, and what came meanwhile is read before the next.
 
     Args:
-        poller: Whose thread runs the ticks.
+        poller: Its thread runs the ticks.
         timeout: Seconds.
         lost: What to do then.
     """
@@ -105,7 +105,7 @@ class Heartbeat:
 
     Args:
         hub: Hub of this process.
-        address: Who is asked; it answers `Ping`.
+        address: The process that is asked; it answers `Ping`.
         timeout: Seconds of silence that make it lost.
         lost: Called with the seconds of silence, on the poller's thread. Not called when the
             connection breaks, which tells by itself.
@@ -123,6 +123,7 @@ class Heartbeat:
         """Begin; `within` is the first answer's time-out, for a process that has yet to start."""
         timeout = self._timeout if within is None else within
         self._silence = Watchdog(self._hub.poller, timeout, lambda: self._lost(timeout))
+        # urgent: it must not wait for room, as other messages do
         ask_one(self._hub, self._address, Ping(), self._answered, flags=URGENT)
 
     def _answered(self, answer: Reply) -> None:

@@ -1,6 +1,6 @@
 """A host's gateway, in its agent: between Unix sockets here and links to other hosts.
 
-What it decides is in `routing.gateway`, which is pure; this carries it out. All of it runs on the
+Decisions are in `routing.gateway`, which is pure; this carries it out. All of it runs on the
 poller's thread.
 """
 
@@ -164,5 +164,5 @@ class HostGateway:
 def _by_secret() -> Trust:
     try:
         return trust_for()
-    except ValueError:  # a file that can't be read: each link says what is missing
+    except ValueError:  # a file that can't be read: each link's error names it
         return Trust(UNIX_ONLY)

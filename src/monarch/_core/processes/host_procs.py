@@ -134,6 +134,7 @@ class HostProcs:
             entry = ProcEntry(
                 address, mesh, start.rank, start.incarnation, time.monotonic(), previous
             )
+            # before the spawner is asked: answers may come at once
             mesh.procs[start.rank] = self._procs[address.proc] = entry
             starting.entries[entry] = None
             self._starting[entry] = starting
@@ -179,6 +180,7 @@ class HostProcs:
         """Stop whole meshes, for good."""
         entries = [entry for mesh in meshes for entry in mesh.procs.values()]
         for mesh in meshes:
+            # first: an end on the way must not count as one to be restarted
             mesh.restarts = False
         self.abandon(entries)
 
@@ -248,6 +250,8 @@ class HostProcs:
         if len(fds) < 3 or wanted > limit - limit // 12:
             for fd in fds:
                 os.close(fd)
+            # by the spawner, its parent: the number can't be another process's before that has
+            # reaped it
             self._spawner.send(Kill(pid))
             self._unstarted(uid, [rank], _FULL.format(len(self._running), _FILES, limit))
             return
@@ -269,6 +273,7 @@ class HostProcs:
         entry, pidfd = self._running.pop(pid)
         self._poller.remove(pidfd)
         os.close(pidfd)
+        # before the end is told: the report of a failure has the last lines of its output
         self.output.finish(entry)
         suspicion = self._memory.explain() if entry.unexplained_kill(status) else ""
         self._follow(entry, entry.exited(status, suspicion, time.monotonic()))
@@ -277,6 +282,7 @@ class HostProcs:
 
     def _look_soon(self, pid: int, pidfd: int) -> None:
         self._poller.remove(pidfd)
+        # the spawner reaps it as a rule, within milliseconds
         self._poller.call_later(_EXIT_REPORTED, lambda: self._look_for(pid))
 
     def _look_for(self, pid: int) -> None:

@@ -25,15 +25,15 @@ from contextlib import suppress
 from ..net.poller import Poller
 
 _LOOK = 0.02  # seconds between two looks at a group that has been told to end
-# after which what is left of it is killed, and as many more in which the kernel sees to that
+# after which its remaining processes are killed, and as many more in which the kernel ends them
 _LOOKS = 50
 
 
 class Leftovers:
-    """The ending of process groups whose leader has ended.
+    """Ends process groups that have lost their leader.
 
     Args:
-        poller: Whose thread this runs on.
+        poller: Its thread runs this.
     """
 
     def __init__(self, poller: Poller) -> None:
@@ -41,7 +41,7 @@ class Leftovers:
         self._ending: set[int] = set()
 
     def end(self, group: int, done: Callable[[], None]) -> None:
-        """End the rest of a process group whose leader has ended; then call `done`."""
+        """End the rest of a process group that has lost its leader; then call `done`."""
         if not signal_group(group, signal.SIGTERM):  # which is how it is nearly always
             done()
             return

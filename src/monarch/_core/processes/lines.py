@@ -1,8 +1,8 @@
-"""Bytes that a proc prints in, whole lines out, with who said each. No I/O, no clock.
+"""Bytes that a proc prints in, whole lines out, each with its author. No I/O, no clock.
 
-What the proc itself prints comes with a head in front of each line, see `hub/prints`; what its
-child processes and C libraries write comes without. A chunk whose lines have all the same head, or
-none, costs nothing per line.
+Lines that the proc itself prints come with a head in front, see `hub/prints`; those of its child
+processes and C libraries come without. A chunk of lines with the same head, or none, costs nothing
+per line.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class LineSplitter:
         self._continues = False  # it goes on with a line that was too long
 
     def feed(self, data: bytes) -> tuple[list[Run], list[Run]]:
-        """Take what was read.
+        """Take a chunk that was read.
 
         Returns:
-            The lines that are whole now, of a progress bar the last state; and what is to be shown
-            of them: what was not shown as a prompt before.
+            The lines that are whole now, of a progress bar the last state; and the parts of them to
+            be shown: those not shown as a prompt before.
         """
         last = data.rfind(b"\n")
         if last < 0:
@@ -72,7 +72,7 @@ class LineSplitter:
         return _runs(bytes(self._rest[begun : self._shown]))
 
     def finish(self) -> tuple[list[Run], list[Run]]:
-        """As `feed`, with what was printed without a newline before the stream ended."""
+        """As `feed`, with a last line without a newline, at the end of the stream."""
         rest, shown = bytes(self._rest), self._shown
         self._rest, self._shown = bytearray(), 0
         return self._lines(rest, shown) if rest else ([], [])

@@ -1,7 +1,7 @@
 """The output of procs: lines, from the pipes that the host agent reads to the client's terminal.
 
 `lines` (agent) keeps them whole; `Printer` (client) writes each in one piece, on a thread of its
-own, so that a slow terminal slows nothing else. For what is shown before an answer, see
+own, so that a slow terminal slows nothing else. For output shown before an answer, see
 `pending_output`.
 """
 
@@ -85,7 +85,7 @@ class Output(NamedTuple):
 
     @property
     def said(self) -> Iterator[tuple[Note, list[str]]]:
-        """The lines, by who said them."""
+        """The lines, by author."""
         return ((note, [text] if note.logger else text.split("\n")) for note, text in self.runs)
 
     @property
@@ -136,7 +136,7 @@ class OutputSink(Protocol):
         """Call `then`, on any thread, when all is written that was put."""
 
     def close(self) -> None:
-        """Write what was put, within bounds, and end."""
+        """Write the queued output, within bounds, and end."""
 
 
 class Mark(NamedTuple):
@@ -152,8 +152,8 @@ class Printer:
     """Writes to the client's ``sys.stdout`` and ``sys.stderr`` as they are at that moment, on a
     thread of its own.
 
-    What is not written yet is bounded: where the client's output is not read, lines beyond
-    `_LIMIT` are left out, and counted.
+    The queue is bounded: where the client's output is not read, lines beyond `_LIMIT` are left out,
+    and counted.
     """
 
     def __init__(self) -> None:
@@ -221,6 +221,7 @@ class Printer:
         if not isinstance(first, Output):
             return first
         outputs, size = [first], first.size
+        # one write for many ranks: a terminal, or a pipe, costs a system call and a wake-up each
         while self._queue and isinstance(item := self._queue[0], Output) and size < _AT_ONCE:
             outputs.append(item)
             size += item.size
@@ -296,7 +297,7 @@ def _keep_lines_whole(*streams: object) -> None:
         if type(stream) is io.TextIOWrapper and stream.write_through:
             with suppress(OSError, ValueError):  # its reader has gone, or it is closed
                 stream.reconfigure(line_buffering=True, write_through=False)
-                # or both write what has no end of a line
+                # or parent and child would both write a buffered line that has no end yet
                 os.register_at_fork(before=functools.partial(_flush, stream))
 
 

@@ -73,7 +73,9 @@ class Proc(ProcService):
         """End this proc and all it has started; the spawner does that first, unless it is busy."""
         if address == self.hub.address.agent:
             if config.value("end_process_groups"):
+                # first what it has started; the signal ends this process, too
                 os.killpg(0, signal.SIGKILL)
+            # no exit functions: there is no agent any more that would end this process if one hung
             os._exit(1)
 
     def spawn(self, spec: SpawnSpec, *args: Any, **kwargs: Any) -> ActorCell:
@@ -113,6 +115,7 @@ def run(spec: ProcSpec) -> None:
     send_record(
         hub, spec.address.agent, ProcReady(os.getpid(), life.box.fd if life.box is not None else -1)
     )
+    # the main thread is the I/O thread: signal handlers of the program run between its rounds
     hub.poller.run()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:

@@ -42,7 +42,7 @@ wrote last may say it yet. A stop makes the first two `CANCELLED`, and the other
 
 _BURY = ("release", "announce", "settle")
 
-# state, event -> next state, instructions in their order. What is not in it cannot happen.
+# state, event -> next state, instructions in their order. Pairs not in it cannot occur.
 #
 # bound: the spawner listens for it              settle: tell those who ask what became of it, if that is known now
 # forked: it has a process                       report: it is up; tell who asked for it, if it was the last
@@ -142,7 +142,7 @@ class SpawnedMesh:
     """The procs of one proc mesh on one host.
 
     Args:
-        request: What was asked for.
+        request: The request for it.
         machine: Name of the machine, for people.
     """
 
@@ -162,7 +162,7 @@ class SpawnedMesh:
         """What clients have asked for, by rank; it outlives the processes."""
 
     def as_wanted(self, start: Start) -> Start:
-        """How a proc starts, with what was asked for since it first did."""
+        """Return how a proc starts again, with requests made since its first start."""
         wanted = self.wanted.get(start.rank)
         return start if wanted is None else start._replace(log_level=wanted.level)
 
@@ -211,7 +211,7 @@ class ProcEntry:
         self._stop: Failure | None = None  # why it is asked to end, as callers are told
         self._kill_reason: tuple[str, str] | None = None  # cause and reason for which it is killed
         self._condemned = False  # whether it is to be killed, if need be once there is a process
-        self._death: Failure | None = None  # what is known of its end, before that is final
+        self._death: Failure | None = None  # the known cause of its end, before that is final
 
     def __repr__(self) -> str:
         return f"<proc {self.label}: {self.state}, pid {self.pid}>"
@@ -239,8 +239,8 @@ class ProcEntry:
         """Return whether the fate of the proc is known, and its failure: None if it listens.
 
         Args:
-            connected: When the connection to it that broke was made; 0 for who waits until there is
-                one.
+            connected: When the connection to it that broke was made; 0 for callers that wait until
+                there is one.
             waited: Whether who asks has done so before.
         """
         # it was one to the incarnation before
@@ -328,7 +328,7 @@ class ProcEntry:
 
         Args:
             status: As `os.waitpid` gives it.
-            suspicion: What else may be behind a SIGKILL that was not sent from here.
+            suspicion: Another possible cause of a SIGKILL that was not sent from here.
         """
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None

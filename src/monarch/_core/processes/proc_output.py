@@ -26,7 +26,7 @@ _PROMPT = 0.2  # seconds after which text without a newline is shown
 _PATIENCE = 10.0  # seconds for which a proc waits for room before it is seen whether there is any
 # seconds in which lines of procs that print one after the other gather, to be passed on together
 _GATHER = 0.02
-_TOGETHER = 16  # reads whose lines are one message, at most
+_TOGETHER = 16  # reads that are joined into one message, at most
 _MUCH = 3 << 14  # bytes: a read that finds more has waited long enough
 _MOST_UNSHOWN = 1 << 20
 """Characters of one proc that may be on their way to the client's terminal."""
@@ -96,13 +96,13 @@ class ProcOutput:
     def passed_on(self, then: Callable[[], object], names: Collection[str] | None = ()) -> None:
         """Call `then` when all was passed on that procs have printed by now.
 
-        A round of the poller reads what is in the pipes; the first that has not begun yet is the
-        next.
+        A round of the poller reads the contents of the pipes; the first that has not begun yet is
+        the next.
 
         Args:
             then: What to call.
             names: Processes that are waited for also if their pipes are not read at present; None
-                for all. One whose name is on its way is always waited for.
+                for all. A process with its name still on its way is always waited for.
         """
 
         def finish() -> None:
@@ -121,6 +121,8 @@ class ProcOutput:
             finally:  # the answer is waited for, also if one pipe could not be read
                 then()
 
+        # two rounds: the first call may come in the middle of one that has passed these pipes
+        # already
         self._poller.call_soon(lambda: self._poller.call_soon(finish))
 
     def flush(self, then: Callable[[], None]) -> None:
@@ -135,6 +137,7 @@ class ProcOutput:
         printing = self._printing.get(name)
         if printing is not None:
             printing.unshown = max(0, printing.unshown - size)
+            # at half, so that it is not paused and released at each message
             if printing.unshown <= _MOST_UNSHOWN // 2:
                 self._say_left_out(printing)
                 self._release(printing, "client")
@@ -254,6 +257,7 @@ class ProcOutput:
         if shown is None:
             return
         if sink is not None and printing.unshown > _MOST_UNSHOWN:
+            # with files the proc is not held up: its lines are there, only the terminal lacks them
             printing.left_out += shown.line_count
         else:
             self._unsent.setdefault(mesh.root, []).append((printing, shown))
@@ -267,6 +271,7 @@ class ProcOutput:
                 for printing, output in said:
                     printing.unshown += output.size
                     if printing.unshown > _MOST_UNSHOWN and client not in self.sinks:
+                        # the pipe fills, and then the proc waits in its `write`: this bounds memory
                         self._hold(printing, "client")
 
     def _show_rest(self, printing: _Printing, stream: str, splitter: LineSplitter) -> None:

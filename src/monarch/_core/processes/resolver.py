@@ -12,8 +12,8 @@ from ... import config
 from ..net.poller import Poller
 from ..supervision.failure import Failure
 
-_EXIT_EXPECTED = 5.0  # seconds within which the exit of a proc whose connection broke is known
-_HEARS = 1.0, 2.5  # seconds after which a proc whose connection broke, and that runs on, is tried
+_EXIT_EXPECTED = 5.0  # seconds within which a proc's exit is known after its connection broke
+_HEARS = 1.0, 2.5  # seconds after which a proc that runs on after its connection broke is tried
 
 Answer = Callable[[Failure | None], None]
 
@@ -54,14 +54,13 @@ class Resolver:
         answer(failure)
 
     def settle(self, name: str) -> None:
-        """Answer those whose question about a proc can be answered by now."""
+        """Answer the questions about a proc that can be answered by now."""
         for look in self._waiting.pop(name, []):
             look()
 
     def _wait(self, name: str, connected: float, answer: Answer) -> None:
         """A lost connection is explained by an exit within moments; a proc not heard of may still
-        be asked for, and one that ended may be started again. What ends the wait in any case is the
-        time.
+        be asked for, and one that ended may be started again. The time ends the wait in any case.
         """
 
         def look(final: bool = False) -> None:

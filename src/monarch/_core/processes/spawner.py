@@ -74,6 +74,7 @@ class Spawner:
         ignore_warnings()
         main_guard.forks_procs = True
         allow_many()  # which its forks inherit
+        # before the first fork: an end that comes sooner would not be noticed
         children = ChildWatch()
         prints.install()  # before modules may keep the streams, as handlers of `logging` do
         _adopt_orphans()
@@ -97,7 +98,7 @@ class Spawner:
             if not ready:
                 self._warm_up()
             if self._client in ready:
-                poll.unregister(self._client)
+                poll.unregister(self._client)  # it stays readable: the loop would spin
                 signal.signal(signal.SIGALRM, lambda *_: _end_agent(agent))
                 signal.alarm(_AGENT_BOUND)
             try:
@@ -154,6 +155,8 @@ class Spawner:
                 self._control, Unstarted(request.mesh, ranks, f"{type(error).__name__}: {error}")
             )
             return None
+        # before the first fork: from here on callers may connect, and are queued by the kernel
+        # until the proc accepts
         send_message(self._control, Bound(request.mesh, ranks))
         if self._groups or len(request.starts) > 1:
             self._warm_up()
@@ -235,6 +238,8 @@ class Spawner:
             )  # fmt: skip
             pid = self._fork(*theirs)
             if pid == 0:
+                # the child has closed these numbers, and may have given them to other files: the
+                # `finally` below must not close them
                 ours.clear()
                 theirs.clear()
                 return self._child(spec, start, start.environment(environ), here)
@@ -258,6 +263,7 @@ class Spawner:
         parent = os.getpid()
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
+                # else the child has the same text in its buffer, and writes it once more
                 stream.flush()
         pid = os.fork()
         if pid:
@@ -278,12 +284,15 @@ class Spawner:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         main_guard.forks_procs = False
         os.setpgid(0, 0)  # Ctrl-C in the terminal is for the client
+        # again: the kernel clears the signal of the parent's end on a fork
         die_with_parent(parent)
         null = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((null, 0), (out, 1), (err, 2)):
             os.dup2(source, target)
         if listener != 3:
+            # always the same number, so that one `closerange` can close all above it
             os.dup2(listener, 3)
+        # all others: of the agent, of modules that were imported here, and of forks before this one
         os.closerange(4, os.sysconf("SC_OPEN_MAX"))
         os.set_inheritable(3, True)
 
@@ -295,6 +304,7 @@ class Spawner:
         try:
             cpus, numactl = _binding(start)
             if cpus:
+                # before an exec, which keeps it
                 os.sched_setaffinity(0, parse_cpus(cpus))
             changed = env != inherited
             if start.command is not None or numactl or (changed and needs_exec(env, inherited)):
@@ -382,6 +392,7 @@ def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> Non
     """Have the kernel send this process a signal when its parent ends, or the thread of it that has
     started this process; end now if the parent has ended already.
     """
+    # first: a parent that ends between the two calls is noticed by the second
     libc().prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)

@@ -174,7 +174,7 @@ class Cast:
         call: Without header; what it carries is kept by the root alone, to send it again.
         own: The part of this host; None at the root.
         parent: Host that it came from; None at the root.
-        standing: It is never over by itself: who has it watches over those below.
+        standing: It is never over by itself: each host that has it watches over those below.
     """
 
     __slots__ = (

@@ -107,6 +107,8 @@ class Casting:
         orders = array(
             "Q", [self._gateway.numbering.next(header.source, entry.host) for entry in entries]
         )
+        # the fanout goes with the cast: hosts with another setting must split its table alike, as
+        # the root computes who is below whom
         header = header._replace(id=next(self._ids), orders=orders, fanout=self._fanout)
         cast = Cast(header, call, None, None, bool(frame.flags & STANDING))
         self._casts[cast.key] = cast
@@ -205,7 +207,7 @@ class Casting:
             self._cannot_answer(cast, address, failure)
 
     def dropped(self, cast: Cast) -> None:
-        """Drop a cast whose turn will never come: what was sent before it is lost."""
+        """Drop a cast that waits for lost messages: its turn will never come."""
         cast.call = None
         failure = Failure(LINK, "it has lost messages on their way to it", proc=cast.source.host)
         for proc in list(cast.ranks):
@@ -227,6 +229,7 @@ class Casting:
         cast = self._casts.get((route.to.host, route.cast))
         if cast is None or cast.parent is None or cast.ranks.pop(route.source.proc, None) is None:
             return False
+        # large answers go by themselves: to gather them would copy them at each host on the way
         if len(frame.payload) + sum(map(len, frame.buffers)) <= COMBINED:
             cast.answered(frame)
         else:
@@ -278,7 +281,7 @@ class Casting:
                 self._outside.to_host(hop, frame)
 
     def _flush(self, cast: Cast, prompt: bool = False) -> None:
-        """Send on what has been gathered: when all is there, when it is urgent, or soon."""
+        """Send on the gathered answers: when all are there, when it is urgent, or soon."""
         if cast.done or prompt:
             self._send_up(cast, prompt)
         elif not cast.lingers:
@@ -290,6 +293,7 @@ class Casting:
         self._send_up(cast, prompt=False)
 
     def _send_up(self, cast: Cast, prompt: bool, at_once: bool = False) -> None:
+        # an orphan keeps its answers until the root asks again, or is given up
         if cast.orphaned or cast.over:
             return
         replies, done = cast.take(), cast.done
@@ -339,6 +343,7 @@ class Casting:
             self._close(cast, host)
 
     def _close(self, cast: Cast, host: str) -> None:
+        # gathered for a moment: a loop of calls ends casts as often as it makes them
         if not self._closing:
             self._outside.call_later(_CLOSING, self.send_closing)
         self._closing.setdefault(host, []).append(cast.key)
@@ -412,6 +417,7 @@ class Casting:
         time = self._avoided[host] = object()
 
         def forget() -> None:
+            # else it was lost once more since, and a later timer forgets it
             if self._avoided.get(host) is time:
                 del self._avoided[host]
 
@@ -439,6 +445,7 @@ class Casting:
 
     def _not_at_once(self, hosts: Sequence[str], time: object) -> None:
         for host in hosts:
+            # else it has answered, or was asked again later
             if self._doubted.get(host) is time:
                 reason = (
                     "who passed calls on to it is lost, or has lost it, and it does not answer when"

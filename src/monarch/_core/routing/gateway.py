@@ -5,9 +5,9 @@ order of each sender (`order`), takes part in casts (`casting`), and tells those
 a process, or to a host, that it has ended.
 
 Hosts with an address, ``tcp://...``, are dialed. A host without one, such as a client's, is reached
-over the link that its own frames come on. Who has only heard of it by way of a cast asks it, up the
-tree, to dial, and sends what it has then: a host in between that is lost would take it along. Only
-what may get lost, credit and output, goes up the tree itself.
+over the link that its own frames come on. A host that knows it only by way of a cast asks it, up
+the tree, to dial, and sends its frames then: a host in between that is lost would take it along.
+Only what may get lost, credit and output, goes up the tree itself.
 
 What ends each wait: a message that waits for one before it, and a host that cannot be reached any
 more over the link that its frames came on, are given up after `patience` seconds.
@@ -118,6 +118,7 @@ class Gateway:
         if route.to.host in self.names:  # by another name of this very host
             self._arrived(route, frame)
             return
+        # urgent ones get no number: they may overtake those that wait for their turn
         if frame.kind in (CALL, PORT) and not frame.flags & URGENT:
             frame = with_order(frame, self.numbering.next(route.source, route.to.host))
         self.pass_on(route, frame)
@@ -133,6 +134,8 @@ class Gateway:
             sources.pop(address, None)
         self._casting.ended(address)
         if not failure.restarts:
+            # not of one that starts again: receivers compare numbers of its next incarnation with
+            # these
             self.numbering.forget(address)
 
     def withdraw(self, source: ProcAddress, hosts: Sequence[str]) -> None:
@@ -157,6 +160,7 @@ class Gateway:
             self._casting.close_came(neighbour, frame)
         else:
             route, _ = read_route(frame)
+            # before the frame: its answer must find the way
             self.found_way(route.source.host, neighbour, straight=True)
             if route.to.host in self.names:
                 self._arrived(route, frame)
@@ -196,6 +200,7 @@ class Gateway:
                 if host in self._held:
                     self._ask_to_dial(host)
             return
+        # the last way counts: the host has just used it
         self._behind[host] = neighbour
         for frame in self._held.pop(host, ()):
             self.outside.to_host(neighbour, frame)
@@ -350,6 +355,7 @@ class Gateway:
             if not failure.restarts:
                 self.outside.call_later(_LATE, lambda: self._forget_order(who))
         elif has_address(who.host):
+            # its next life numbers anew, and expects the same
             self.numbering.lost(who.host)
         else:
             self.host_gone(who.host, failure)

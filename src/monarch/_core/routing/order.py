@@ -3,10 +3,10 @@
 The gateway of the sender's host numbers what a process sends to a host, whether it goes there
 directly or down a tree; the gateway of the receiver's host hands on number n after n - 1. Nothing
 waits for ever: links lose nothing, a cast that was lost with a host that passed it on is sent again
-(`gateway`), and what is lost for good takes its host with it, which starts a new *epoch*: numbers
-begin again, and what belongs to an epoch before is dropped.
+(`gateway`), and a message lost for good takes its host with it, which starts a new *epoch*: numbers
+begin again, and messages of an earlier epoch are dropped.
 
-A host may be known by several names; who sends by two of them counts twice, and so does the
+A host may be known by several names; a sender that uses two of them counts twice, and so does the
 receiver: each is a `Lane`.
 
 A number is ``epoch << 40 | n`` with n from 1; 0 stands for "no order".
@@ -52,6 +52,8 @@ class Numbering:
     def lost(self, host: str) -> None:
         """Forget a lost host: later messages to it have nothing to do with earlier ones."""
         if self._last.pop(host, None) is not None:
+            # the receiver may have forgotten this host, or not: a number of a new epoch begins anew
+            # in both cases
             self._epoch += 1 << _EPOCH
 
     def forget(self, source: ProcAddress) -> None:
@@ -79,6 +81,7 @@ class Reordering:
             return []
         last = self._last.get(lane, 0)
         if number >> _EPOCH != last >> _EPOCH:
+            # messages of the epoch before that still wait will never be complete
             last = number >> _EPOCH << _EPOCH
             self._drop_early(lane)
         if number != last + 1:

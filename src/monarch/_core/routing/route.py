@@ -20,7 +20,7 @@ _HEADER = Struct("<QQHHHH")
 _ORDER = Struct("<Q")
 
 RESENT = 1
-"""The order of an answer that was perhaps sent before: who has it already drops it."""
+"""The order of an answer that was perhaps sent before: a caller that has it already drops it."""
 
 
 class Route(NamedTuple):

@@ -54,7 +54,7 @@ class MeshTrait:
         raise _not_a_mesh(self)
 
     def _new_with_shape(self, shape: Shape) -> Self:
-        """A mesh of this kind over those elements of this mesh whose ranks are in `shape`."""
+        """Return a mesh of this kind over the elements of this mesh with ranks in `shape`."""
         raise _not_a_mesh(self)
 
     def _new_with_elements(self, positions: Sequence[int], extent: Extent) -> Self:

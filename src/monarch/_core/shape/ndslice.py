@@ -186,7 +186,7 @@ class Slice:
         (checked,) = as_ints((rank,), "rank")
         rest = checked - self._offset
         coordinates = [0] * len(self._sizes)
-        # The largest stride first: what is left then always fits into the smaller ones, as the
+        # The largest stride first: the rest then always fits into the smaller ones, as the
         # constructor has checked.
         for d in sorted(range(len(self._sizes)), key=self._strides.__getitem__, reverse=True):
             if self._sizes[d] > 1:
@@ -280,7 +280,7 @@ def make_slice(offset: int, sizes: tuple[int, ...], strides: tuple[int, ...]) ->
 
 
 def row_major_strides(sizes: Sequence[int], innermost: int = 1) -> tuple[int, ...]:
-    """The strides of a dense arrangement whose last dimension has stride `innermost`."""
+    """Return the strides of a dense arrangement; the last dimension has stride `innermost`."""
     strides: list[int] = []
     for size in reversed(sizes):
         strides.append(innermost)

@@ -20,7 +20,7 @@ def as_text(title: str, extent: Extent, read: Callable[[int], object]) -> str:
     Args:
         title: the first line.
         extent: gives the rows, one per element, and a column per dimension.
-        read: gives the value at a row-major position. What it raises is shown in place of the
+        read: gives the value at a row-major position. An error of that is shown in place of the
             value.
     """
     rows = [[*extent.labels, "value"], *_rows(extent, read)]

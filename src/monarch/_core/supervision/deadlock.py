@@ -23,8 +23,8 @@ under way, one more wait is given up than was needed.
 *No false report.* When the probe is back, the first wait is on and keeps the call of the last one.
 So that call is unanswered and the last wait, seen before, has stayed on; so the call that it was
 seen to keep is unanswered, too, and so on, back to the first. This needs three things of the
-caller. A call's answer is the only thing that ends a wait: what has a time limit, or could be
-ended by another answer, is no wait. A call is answered only by the code that handles it: one with a
+caller. A call's answer is the only thing that ends a wait: one with a time limit, or that another
+answer could end, does not count. A call is answered only by the code that handles it: one with a
 response port that was handed out is kept by no actor. And a call is kept by a wait only where both
 were seen at one moment.
 """
@@ -138,9 +138,9 @@ class Chaser:
     def pass_on(self, probe: Probe, wait: Wait) -> list[Probe]:
         """The next step, along the wait that keeps the call of `probe`, not of the initiator.
 
-        That must be an older wait, which the last sweep has seen: one that a time limit has just
-        ended, but whose code has not gone on yet, is not taken for a wait without a limit. A wait
-        is passed once in a round, as far as is remembered: a second path to it leads nowhere else.
+        That must be an older wait, which the last sweep has seen: a wait that a time limit has just
+        ended, before its code goes on, is not taken for one without a limit. A wait is passed once
+        in a round, as far as is remembered: a second path to it leads nowhere else.
         """
         passed = (probe.initiator, probe.round, wait.id)
         if (

@@ -54,7 +54,7 @@ class Failure(NamedTuple):
         restarts: Whether it may be started again; those who call it then wait for that instead of
             being told of this.
         known: When the agent of its host learned of the end of this process (`time.monotonic`); 0
-            where none did. What was connected later is connected to the next incarnation.
+            where none did. Later connections are to the next incarnation.
     """
 
     cause: str

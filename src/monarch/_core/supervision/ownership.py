@@ -7,10 +7,9 @@ Events go in, instructions come out; the caller carries them out. The rules:
   is told as the failure of the actors on it, and as one of the proc mesh only where none was there.
 * What belongs to a restart group starts again; what does not, or no longer can, as its host is gone
   for example, is judged by the owner's `__supervise__`.
-* A mesh that its owner has stopped meanwhile, or whose procs it has stopped, is no longer judged.
+* A mesh that its owner has stopped meanwhile, itself or its procs, is no longer judged.
 * What the owner does not handle is its own failure, which its own owner hears of.
-* An owner that ends stops what it owns, youngest first: what was created last may use what was
-  created before it.
+* An owner that ends stops its meshes, youngest first: a mesh may use those created before it.
 """
 
 from __future__ import annotations
@@ -196,6 +195,7 @@ class Ownership(Generic[M]):
         rank = failure.rank or 0
         if mesh is None or failure.incarnation != mesh.incarnation(rank) or not mesh.fail(rank):
             return []
+        # it counted as failed first: a rank that has stopped itself may not fail any more
         if failure.is_stop:
             return []
         if mesh.group is None:

@@ -27,7 +27,7 @@ Rank = tuple[int | str, int]
 
 
 class Member(Protocol):
-    """A mesh whose ranks may be started again."""
+    """A mesh with ranks that may be started again."""
 
     uid: int | str
     processes: Sequence[object]
@@ -145,16 +145,15 @@ class RestartGroup:
 
     def adopt(self, member: Member) -> None:
         self.members[member.uid] = member
-        # the old processes may have taken what was to start it; without a plan no member is looked
-        # at
+        # the old processes may have taken its spawn; without a plan no member is looked at
         if self._plan is not None and not member.are_processes:
             self._late |= self._with_their_actors(self._planned(self._plan) - self._replaced) & set(
                 ranks_of(member)
             )
 
     def replaced(self, ranks: Iterable[Rank]) -> None:
-        """Nothing reaches the old processes of these ranks any more: what is spawned there from now
-        on, the next ones start.
+        """Nothing reaches the old processes of these ranks any more: the next ones start actors
+        that are spawned there from now on.
         """
         self._replaced |= set(ranks)
 
@@ -178,6 +177,7 @@ class RestartGroup:
         """Return the plan for ranks that failed of one cause; None if another is in progress."""
         incident = set(ranks), tuple(failures)
         if self._plan is not None:
+            # one plan at a time: ranks that are being stopped fail, too
             self._waiting.append(incident)
             return None
         return self._decide(*incident, now)

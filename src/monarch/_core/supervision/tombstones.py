@@ -11,7 +11,7 @@ K = TypeVar("K")
 
 
 class Tombstones(OrderedDict[K, Failure]):
-    """A bounded memory: beyond its limit, what was noted first is forgotten first.
+    """A bounded memory: beyond its limit, the oldest note is forgotten first.
 
     Args:
         limit: How many it keeps; some 1 kB each, and not more than some 50 kB if they have much to

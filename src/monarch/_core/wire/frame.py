@@ -13,7 +13,7 @@ are one struct call:
     ========  ==================================  ==========================================================
     HELLO     -                                   first frame of a connection; meta names the connecting proc
     CALL      actor id                            meta = method and geometry; request 0 = one-way
-    REPLY     actor id that was called            request says whose; flags say what kind of answer
+    REPLY     actor id that was called            request names the call; flags say what kind of answer
     PORT      port id                             a value sent to a `Port`
     CAST      actor id                            a call to processes of several hosts, see `routing.cast`
     REPLIES   -                                   the answers to a cast, combined; request says to which
@@ -56,7 +56,7 @@ VALUE, ERROR, DEAD, EXCEPTION, CANCELLED = 0, 2, 4, 6, 8
 PRINTED = 32
 # ... the meta begins with a route, see `routing.route`
 ROUTED = 64
-# ... the buffers are in a shared-memory segment whose descriptor came with the frame
+# ... the buffers are in a shared-memory segment; its descriptor came with the frame
 SEGMENT = 128
 
 NO_RANK = 0xFFFFFFFF
@@ -149,7 +149,7 @@ def decode(data: bytes | memoryview, segment: memoryview | None = None) -> Frame
         segment: Shared memory that holds the buffers, where the frame is flagged `SEGMENT`.
 
     Raises:
-        FrameError: What its header counts does not fit into it.
+        FrameError: Sizes in its header do not fit into it.
     """
     _, kind, flags, rank, target, sender, request, meta_size, count = _HEADER.unpack_from(data)
     start = HEADER_SIZE + meta_size
@@ -245,15 +245,19 @@ class Decoder:
             FrameError: The stream is not ours, or a frame is larger than the limit.
         """
         if self._rest:
+            # the rest is shorter than one read, as larger frames have memory of their own: this
+            # copy is bounded
             chunk = memoryview(self._rest + chunk)
             self._rest = b""
         start, end = 0, len(chunk)
         frames: list[bytes] = []
         while end - start >= 8:
             size = _LENGTH.unpack_from(chunk, start)[0] + 8
+            # before memory is taken for it: the length is the peer's word
             if not HEADER_SIZE <= size <= self._limit + 8:
                 raise _bad_length(size - 8, self._limit)
             if start + size > end:
+                # received in place from here on: the kernel's copy is the only one of the rest
                 if size > READ_SIZE:
                     self._large = _memory(size)
                     self._filled = end - start
@@ -275,8 +279,8 @@ class Decoder:
 def _memory(size: int) -> memoryview:
     """Writable memory.
 
-    Much of it takes room only where it is written to: who announces 10 GiB and sends none claims
-    none.
+    Much of it takes room only where it is written to: a peer that announces 10 GiB and sends none
+    claims none.
     """
     if size < _MUCH:
         return memoryview(bytearray(size))

@@ -2,7 +2,7 @@
 
 So `pickle` in an actor finds the function by its name, whichever message has brought it, and
 dicts and `is` know it. That holds for functions which are all that they use: constants, modules,
-classes, and functions like them. What may change under a function (a list, a tensor, a global
+classes, and functions like them. State under a function that may change (a list, a tensor, a global
 that is assigned) comes with each message as it is at that moment, and so with a copy.
 """
 

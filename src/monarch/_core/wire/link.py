@@ -3,7 +3,7 @@
 No I/O, no clock.
 
 A link outlives its streams. Each side numbers the frames that it sends and keeps them until they
-are acknowledged; on a new stream each says how many it has received, and what is missing is sent
+are acknowledged; on a new stream each says how many it has received, and the missing ones are sent
 again. `TABLE` says what a link does when. Only the side that dialed dials again. `link_table` keeps
 the links of a process, and is the only one that uses this.
 
@@ -59,13 +59,13 @@ DIALING, GREETING, JOINING, UP, BROKEN, RESUMING, LOST, CLOSED = (
     "dialing", "greeting", "joining", "up", "broken", "resuming", "lost", "closed"
 )  # fmt: skip
 
-# state, event -> next state, actions in their order. What is not in it cannot happen: a link hears
+# state, event -> next state, actions in their order. Pairs not in it cannot occur: a link hears
 # only of its own stream.
 #
 # due: dial now                     dial: begin to connect
 # ready: the peer is authenticated  greet: say who we are
 # greeted: the peer has said who    join: propose to start or go on
-# joined: both agree on a stream    start: send what is missing
+# joined: both agree on a stream    start: send missing frames
 # cut: it is gone, or was not made  drop: let go of the stream, and of those being opened
 # expired: for too long             pause: dial again, later
 # failed: for good; a farewell too  part: say why, then let go of the stream
@@ -129,7 +129,7 @@ class Owner(Protocol):
     def cut(self, stream: int, politely: bool) -> None:
         """Let go of a stream.
 
-        Politely: when the peer has read what was written last, and closed it.
+        Politely: when the peer has read the last bytes written, and closed it.
         """
 
     def hello(self, called: str) -> Hello: ...
@@ -277,11 +277,14 @@ class Link:
             LinkError: The peer counts other frames than have been sent.
         """
         self._check(join.received)
+        # frames below were dropped from the outbox when they were acknowledged: they can't be sent
+        # again
         if join.received < self._acked:
             raise LinkError(
                 f"it has received {join.received} frames, and acknowledged {self._acked}",
                 final=True,
             )
+        # the peer's dial has won: from now on it is the side that dials again
         if stream != self.stream:
             self._let_go(politely=False)
             self.stream, self.dials = stream, False
@@ -308,6 +311,7 @@ class Link:
         if record.kind != DATA or record.sequence <= self.received:
             return None
         if record.sequence > self.received + 1:
+            # not final: a new stream begins again at the frame that is missing
             raise LinkError(f"it sent frame {record.sequence} after {self.received}")
         frame = record.frame()
         self.received += 1
@@ -389,6 +393,7 @@ class Link:
             self._write([control(JOINED, self.received, self._own_join())])
         for number, packed in enumerate(self._outbox, self._acked + 1):
             self._write(data_chunks(packed, number, self.received))
+        # the clock of silence starts anew: bytes heard before were on another stream
         self._heard = self._up_since = self._now
         self._told(self._now)
         if not self.was_up:
@@ -406,7 +411,10 @@ class Link:
         """The time of the next dial; at once if the link was up for a while."""
         limits = self._owner.limits
         if self.was_up and self._up_since < _NEVER:  # it was up until now
+            # from the last sign of life, not from the break: the silence that led to it counts
             self._deadline = self._heard + limits.reconnect
+            # a stream that breaks right after it came up counts as a failed try, or both sides
+            # would spin
             if self._now - self._up_since >= limits.interval:
                 self._tries = 0
             self._up_since = _NEVER

@@ -29,9 +29,10 @@ class Limits(NamedTuple):
 
 
 class RunClock:
-    """Time in which the own process ran, as seen by who asks at least every `longest / 2` seconds.
+    """Time in which the own process ran, as seen by a caller that asks at least every `longest / 2`
+    seconds.
 
-    A process that is stopped, or whose threads wait for a lock, would else find everybody else
+    A process that was stopped, or had its threads wait for a lock, would otherwise find all others
     silent when it goes on.
     """
 
@@ -41,6 +42,7 @@ class RunClock:
         self._ran = 0.0
 
     def at(self, now: float) -> float:
+        # a longer step is a pause of this process: only `longest` of it counts as silence of others
         self._ran += min(max(0.0, now - self._last), self.longest)
         self._last = now
         return self._ran

@@ -99,8 +99,8 @@ class Join(NamedTuple):
     """The link to start or go on with.
 
     `resume` says that it was up before, `received` how many frames have arrived on it, and `serial`
-    orders all that a process says of its links, so that what was said on an older stream and comes
-    later is known to be out of date.
+    orders all that a process says of its links, so that a late record of an older stream is known
+    to be out of date.
     """
 
     link: str
@@ -142,6 +142,7 @@ def greeting(hello: Hello) -> bytes:
 def control(kind: int, acknowledged: int = 0, body: Join | str = "") -> bytes:
     """A record that is not a frame."""
     data = (
+        # the receiver refuses more: a long reason is cut here, not lost there
         body.encode()[:_MOST_TEXT] if isinstance(body, str) else json.dumps(body._asdict()).encode()
     )
     return _RECORD.pack(len(data), 0, 0, acknowledged, kind) + data
@@ -170,6 +171,7 @@ def pack(frame: Frame) -> Packed:
     for buffer, start, end in zip(buffers, starts, [*starts[1:], size], strict=True):
         chunks.append(buffer)
         if padding := end - start - len(buffer):
+            # aligned as in a shared-memory segment: the receiver decodes both alike
             chunks.append(_PADDING[:padding])
     return Packed(
         encode(frame._replace(flags=frame.flags | SEGMENT), inline=False)[0], chunks, size
@@ -303,6 +305,7 @@ class RecordDecoder:
             size, body, segment, sequence, acknowledged, kind = header
             start += size
             if not segment and start + body <= end:
+                # a copy: `chunk` is scratch memory, and the frame outlives it
                 own = memoryview(bytes(chunk[start : start + body]))
                 start += body
                 yield Record(kind, sequence, acknowledged, own, _NOTHING)

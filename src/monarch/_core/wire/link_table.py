@@ -3,7 +3,7 @@
 No I/O, no clock.
 
 Events and the time go in; `take` gives the actions, in order. A stream is a number here,
-given out with `Dial` or by `accepted`; what comes from a stream that has been cut is ignored.
+given out with `Dial` or by `accepted`; input from a stream that has been cut is ignored.
 
 How two processes come to one link::
 
@@ -12,17 +12,17 @@ How two processes come to one link::
     greeting: identity, name, called ───▶  remembers who it is
     checks who it is  ◀───────────────     greeting: identity, name
     JOIN: link, frames received ────────▶  has it that link, or may there be a new one?
-    sends what is missing  ◀────────────   JOINED: link, frames received; sends what is missing
+    sends missing frames ◀──────────────   JOINED: link, frames received; sends missing frames
 
 * A name may lead to a process that we have a link with already, under another name. The dialer sees
-  that from its identity, and the link takes over the name and what waits for it.
+  that from its identity, and the link takes over the name and the frames that wait for it.
 * A link that was up goes on only with the same process: another identity behind its name means that
   it was restarted.
 * When both dial, each may get the other's JOIN. A side that has sent none itself takes it; if both
-  have, that of the lower identity counts. The other's link takes the winner's stream and keeps what
-  is queued: it has sent nothing yet.
-* What a process has said on an older stream may arrive later than what it says on a newer one. JOIN
-  and JOINED carry serial numbers of their sender, so that an old JOIN is known, and void.
+  have, that of the lower identity counts. The other's link takes the winner's stream and keeps its
+  queued frames: it has sent none yet.
+* Records of an older stream may arrive later than those of a newer one. JOIN and JOINED carry
+  serial numbers of their sender, so that an old JOIN is known, and void.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class LinkTable:
 
     Args:
         identity: Of this process; random.
-        name: What it is called at the moment.
+        name: Gives its present name.
         limits: Of each link.
         random: Gives link names that are unique.
     """
@@ -202,6 +202,7 @@ class LinkTable:
         """A stream that an authenticated peer has opened; its number."""
         self._now = now
         number = self._new_stream(None)
+        # a peer that connects and never joins a link would hold the stream for ever
         self._close_at(number, now + self.limits.silence)
         self.write(number, [greeting(self.hello(""))])
         return number
@@ -306,6 +307,8 @@ class LinkTable:
         if known is None:
             return
         known.link, known.over = None, True
+        # kept until the peer has closed it: to close it with bytes unread would reset it, and the
+        # last words on their way would be lost
         if politely:
             self._close_at(stream, self._now + self.limits.silence)
         else:
@@ -322,6 +325,8 @@ class LinkTable:
         if link.state in (LOST, CLOSED):
             return
         when = link.due()
+        # an earlier entry of the link is left in the heap, and void when it comes up (see `tick`):
+        # to take it out would be a search
         if when < link.armed:
             link.armed = when
             heapq.heappush(self._due, (when, next(self._order), link))
@@ -448,6 +453,8 @@ class LinkTable:
             self.write(number, [control(YIELD)])
             self.cut(number, True)
         else:
+            # its frames belong to a link that the peer has forgotten: to go on would lose or repeat
+            # some
             if link is not None and not known and link.was_up:
                 link.failed("it has given up the link, and begun another", now)
             link = self._link_for(peer, now)

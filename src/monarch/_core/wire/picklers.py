@@ -36,7 +36,7 @@ from .reducers import reduce_extension
 # pickle knows them, `builtins` does not name them
 _UNNAMED = frozenset({type(None), type(...), type(NotImplemented)})
 _ONLY_CLOUDPICKLE = frozenset({types.FunctionType, *cloudpickle.Pickler.dispatch_table.maps[0]})
-"""Types of which pickle can send only what has an importable name, or nothing at all: modules,
+"""Types of which pickle can send only objects with an importable name, or none at all: modules,
 views of dicts, ...
 """
 _HIDDEN_TYPES = {
@@ -210,7 +210,9 @@ def _home_of(value: Any) -> str:
 
 
 def _elsewhere(value: Any) -> Any:
-    """Give what has a name as bytes: what a class only mentions is not imported on arrival."""
+    """Send objects with a name as bytes: an object that a class only mentions is not imported on
+    arrival.
+    """
     return value if _home_of(value) == "__main__" else dump(value, None, lambda: None)
 
 
@@ -260,7 +262,7 @@ _applied: weakref.WeakSet[type] = weakref.WeakSet()
 _received: weakref.WeakSet[type] = weakref.WeakSet()
 """Classes that are from elsewhere.
 
-The copies of all actors have one id, also in what is sent on: that which it has there.
+The copies in all actors have one id, the one of the origin, also when they are sent on.
 """
 
 

@@ -3,7 +3,8 @@
 Three speeds, tried in order:
 
 1. only builtin scalars in the arguments: `pickle.dumps`, one C call;
-2. anything importable: a C pickler whose `reducer_override` looks at what is not builtin;
+2. anything importable: a C pickler with a `reducer_override` for objects of types that are not
+    builtin;
 3. classes and functions of ``__main__``, lambdas, closures: cloudpickle, by value.
 
 The picklers of 2 and 3 are in `picklers`, which brings cloudpickle: it is imported when the first

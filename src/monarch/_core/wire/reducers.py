@@ -16,7 +16,7 @@ Dumped = tuple[bytes, Sequence[memoryview]]
 
 
 class OnlyLentError(TypeError):
-    """Raised for a value that is only lent to who gets a message: see `extension.lend`."""
+    """Raised for a value that is only lent to the receiver of a message: see `extension.lend`."""
 
 
 NOT_TWICE = (
@@ -59,7 +59,7 @@ script_names: Callable[[], dict[str, Any]] = lambda: vars(sys.modules["__main__"
 """The names of the script, as far as they are known here."""
 
 _reducers: dict[type, Reducer | None] = {}  # None: has none, as was found out before
-_loaded: set[str] = set()  # packages whose reducers are in it
+_loaded: set[str] = set()  # packages with reducers in it
 
 
 def reduce_extension(kind: type, obj: Any) -> Any:

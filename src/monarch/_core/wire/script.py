@@ -3,7 +3,7 @@
 It has the names that travel: the classes of the script that came to the running actor, what stands
 in their globals, and what their annotations mention. So `pickle` and `torch.save` find a class by
 its name, `typing.get_type_hints` what its annotations say, and `inspect` the file of its source.
-What came to several actors of a process may differ; each sees its own.
+Names that came to several actors of a process may differ; each sees its own.
 """
 
 from __future__ import annotations

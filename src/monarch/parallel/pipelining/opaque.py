@@ -1,8 +1,8 @@
 """Stages of which the modules were made on the ranks, as opaque objects.
 
-An `OpaqueModule` has parameters here, so its gradients arrive where those of any module do. What is
-in an `OpaqueRef` is the ranks' own: it is run as an `OpaqueModule`, and its gradients go back to
-where the object has them.
+An `OpaqueModule` has parameters here, so its gradients arrive where those of any module do. An
+object in an `OpaqueRef` is the ranks' own: it is run as an `OpaqueModule`, and its gradients go
+back to where the object has them.
 """
 
 from __future__ import annotations

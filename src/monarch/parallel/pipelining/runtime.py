@@ -50,7 +50,7 @@ class _Pass:
 
 
 class PipelineParallelism:
-    """Trains a network whose stages are on several meshes.
+    """Trains a network with its stages on several meshes.
 
     Args:
         meshes: One for each stage; all of the same dimensions, of one engine.
@@ -120,7 +120,7 @@ class PipelineParallelism:
     def initialize(self) -> None:
         """Move the parameters and buffers of each stage to its mesh: every rank gets a copy.
 
-        What is there stays as it is.
+        Parameters that are distributed already stay as they are.
         """
         for stage, modules in enumerate(self._stages):
             moved: dict[int, Any] = {}
@@ -158,8 +158,8 @@ class PipelineParallelism:
     def run(self, x: torch.Tensor, y: torch.Tensor) -> Any:
         """Run one batch forward and backward, and step the optimizers, if there are any.
 
-        Without optimizers, gradients add up in ``.grad``: here, or, for what is in an
-        `OpaqueRef`, on the ranks.
+        Without optimizers, gradients add up in ``.grad``: here, or, for modules in an `OpaqueRef`,
+        on the ranks.
 
         Args:
             x: The batch, of `batch_size` rows: a tensor on the first mesh and the compute stream,

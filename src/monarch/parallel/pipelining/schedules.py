@@ -1,8 +1,8 @@
 """The order in which the stages of a pipeline work on micro-batches. Nothing here knows of tensors.
 
 A schedule comes from playing it through: time goes in steps, and whenever a stage has nothing to do
-it takes the first thing of its order of preference that is ready. What is ready depends on what the
-stages beside it have finished.
+it takes the first thing of its order of preference that is ready. A stage's ready steps depend on
+the steps that its neighbours have finished.
 
 ======  ========================================  =====
 kind    the stage computes                        steps

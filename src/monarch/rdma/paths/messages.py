@@ -91,6 +91,7 @@ class MessagesLink(BufferLink):
             )
         else:
             future = ask(self._plane.hub, owner, Get(claim, piece.offset, piece.nbytes), "a chunk")
+        # whichever comes first is written first: with several under way none waits for a slower one
         subscribe(future, lambda: answers.put((piece, future)))
 
 

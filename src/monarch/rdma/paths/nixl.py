@@ -14,7 +14,7 @@ thread of the library, so nothing of the owner's Python takes part.
 
 What ends a wait: the transfer; the end of the owner, of which UCX learns if its process ends, and
 `OwnerWatch` if its machine falls silent; or the deadline. After that the library is asked to
-cancel; where a device can't, it may still write what was under way.
+cancel; where a device can't, writes that were under way may still complete.
 """
 
 from __future__ import annotations

@@ -54,6 +54,7 @@ class VmPath(Path):
 
     def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> BufferLink:
         link = VmLink(plane, ProcessWatch(grant.pid), grant.pid)
+        # a process id may mean another process here: see `verify`
         link.verify(grant)
         return link
 
@@ -110,6 +111,7 @@ class VmLink(BufferLink):
         call = _system_calls()[write]
         while True:
             count = len(local) // 2
+            # the kernel may stop early, at a page that is not there for one
             done = call(self._pid, local.buffer_info()[0], count, remote.buffer_info()[0], count, 0)
             if done == left:
                 return

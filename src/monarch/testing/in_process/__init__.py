@@ -51,7 +51,7 @@ class LocalHosts(HostMesh):
     def advance(self, seconds: float) -> None:
         """Let time pass: all that is due by then is done.
 
-        What is due anyway needs no wait: see `docs/testing.md`.
+        Timers that are due need no wait: see `docs/testing.md`.
 
         Args:
             seconds: How long, by the clock of the hosts; at least 0.
@@ -67,7 +67,7 @@ class LocalHosts(HostMesh):
     def cut(self, host: int) -> None:
         """Cut a host off from all others, the test included, as a broken network does.
 
-        What is sent there, or from there, waits. After ``channel_reconnect_timeout`` seconds the
+        Messages sent there, or from there, wait. After ``channel_reconnect_timeout`` seconds the
         host is lost: its procs have failed, for their owners and callers. On it, what belongs to
         others ends.
 

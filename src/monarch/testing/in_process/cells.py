@@ -1,4 +1,4 @@
-"""Actors whose threads take turns."""
+"""Actors with threads that take turns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..._core.supervision.failure import Failure
 from .hub import LocalHub
 from .turns import Killed, Turn, Turns, my_turn
 
-_LOOK = 0.001  # seconds between two looks at what is outside
+_LOOK = 0.001  # seconds between two looks at waits for things outside
 
 
 class Quiet:
@@ -39,7 +39,7 @@ class Quiet:
 
 
 class LocalService(ProcService):
-    """The control records of a proc, or of the client, whose actors take turns."""
+    """The control records of a proc, or of the client, with actors that take turns."""
 
     def __init__(self, hub: MessageHub) -> None:
         super().__init__(hub)
@@ -67,7 +67,7 @@ class LocalSyncCell(SyncCell):
 
 
 class LocalLoop(ActorLoop):
-    """An event loop that waits by giving up the turn, and whose time is that of the schedule."""
+    """An event loop that waits by giving up the turn, with the time of the schedule."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -112,7 +112,7 @@ class LocalProcs(HostProcs):
         if entry is not None:
             hub.end_at_once()
             self._pauses.changed(number, False)
-            # not here: what has to be done first was said before
+            # not here: jobs that were put earlier must run first
             self._poller.call_soon(
                 lambda: self._follow(entry, entry.exited(status, hub.suspicion, time.monotonic()))
             )

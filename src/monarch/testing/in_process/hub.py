@@ -60,7 +60,7 @@ class Network:
         self._hold()
 
     def mend(self, host: str) -> None:
-        """Deliver what has waited, and what comes.
+        """Deliver waiting messages, and those to come.
 
         Raises:
             RuntimeError: It is not cut off, or lost already.
@@ -108,7 +108,7 @@ class Network:
         link.hold(cut or one in self._still, cut or other in self._still)
 
     def _links(self) -> list[tuple[LocalLink, ProcAddress, ProcAddress]]:
-        """Every link, by the end that was called, and whose it and the other end are."""
+        """Every link, by the end that was called, with the owners of both ends."""
         return [
             (link, hub.address, caller)
             for hub in self.hubs.values()
@@ -256,7 +256,7 @@ class LocalHub(MessageHub):
 
     @property
     def callers(self) -> dict[LocalLink, ProcAddress]:
-        """The links that others have made to this hub, and who has."""
+        """The links that others have made to this hub, with their makers."""
         inbound: Any = self._inbound
         callers: dict[LocalLink, ProcAddress] = inbound
         return callers

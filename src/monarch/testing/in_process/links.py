@@ -64,7 +64,7 @@ class LocalLink(Unlent):
         log.opened(self)
 
     def hold(self, here: bool, there: bool) -> None:
-        """Hold up what is on its way to this end, and to the other one; or no longer."""
+        """Hold up messages on their way to this end and to the other one; or no longer."""
         assert self.other is not None
         self._lane.hold(here)
         self.other._lane.hold(there)

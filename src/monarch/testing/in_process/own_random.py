@@ -15,7 +15,7 @@ class OwnRandom:
     """The states of torch's generator, by what they belong to.
 
     Args:
-        program: What has the generator as it is.
+        program: The owner of the generator's present state.
     """
 
     def __init__(self, program: object) -> None:

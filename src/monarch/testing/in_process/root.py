@@ -1,4 +1,4 @@
-"""The client whose hosts are in its own process."""
+"""The client with hosts in its own process."""
 
 from __future__ import annotations
 

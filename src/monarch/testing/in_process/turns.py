@@ -1,10 +1,10 @@
 """Threads that take turns, and a clock that goes on when all of them wait.
 
 One thread at a time has the turn: the program's, or that of an actor. It keeps it until it waits
-for something of the engine: an answer, a message, `asyncio.sleep`. Then the I/O thread does what is
-to be done next: it delivers a message, or gives the turn to a thread that has what it waited for.
-When nothing is left to be done, the clock goes on to the next timer. So a run depends on nothing
-but the program and the seed, which picks among what could be next.
+for something of the engine: an answer, a message, `asyncio.sleep`. Then the I/O thread takes the
+next step: it delivers a message, or gives the turn to a thread that has what it waited for. When
+nothing is left to be done, the clock goes on to the next timer. So a run depends on nothing but the
+program and the seed, which picks among what could be next.
 
 What ends a wait: `wake`, the time that it was given, or `kill`, which raises `Killed` in it. A
 thread that the program has started itself takes no turns; while it waits for the engine, others run
@@ -63,8 +63,8 @@ class Lane:
     """Jobs that are done in their order; among lanes, the schedule decides.
 
     Args:
-        turns: Who does them.
-        owner: On whose behalf.
+        turns: The schedule that runs them.
+        owner: The owner of the jobs.
     """
 
     def __init__(self, turns: Turns, owner: object = None) -> None:
@@ -85,7 +85,7 @@ class Lane:
             self.turns.hold(self, held)
 
     def close(self) -> None:
-        """Drop what was not done, and what comes."""
+        """Drop jobs that were not done, and later ones."""
         self._closed = True
         self.jobs.clear()
 
@@ -118,11 +118,11 @@ class Turns:
     """See the module.
 
     Args:
-        seed: Picks what is next; None takes it in the order in which it came.
+        seed: Determines which job is next; None takes them in order of arrival.
 
     Attributes:
         now: Seconds since the beginning.
-        acting: On whose behalf the I/O thread does what it does.
+        acting: The owner of the job that the I/O thread is doing.
         ending: Whether the block ends, which does not wait for what nothing could end.
     """
 
@@ -293,7 +293,7 @@ class Turns:
             self._outside += change
             self._changed.notify_all()
 
-    # what is to be done
+    # jobs
 
     def put(self, lane: Lane, job: Job) -> None:
         with self._changed:

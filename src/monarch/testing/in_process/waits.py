@@ -55,7 +55,7 @@ class TurnLock:
 
 
 class TurnCondition(threading.Condition):
-    """A condition whose waits give up the turn.
+    """A condition with waits that give up the turn.
 
     Args:
         turns: The schedule.
