@@ -1,7 +1,7 @@
 """A check, and how it is run: in a process of its own.
 
 What ends the wait for a check: its answer, the end of its process, or its limit. Then the process
-is killed, and what it has spawned ends with it.
+is stopped, and killed if it does not end; what it has spawned ends with it.
 """
 
 from __future__ import annotations
@@ -118,9 +118,9 @@ class _Doctor(Actor):
             stacks = ""
             with suppress(MonarchError, TimeoutError):
                 stacks = str(this_host().stacks().get(timeout=_LOOKS))
-            raise CheckFailed(f"wanted an end within {limit:g} s, got none\n{stacks}") from None
+            raise CheckFailed(f"wanted an end within {limit:g} s, got none\n\n{stacks}") from None
         finally:
-            procs.kill().get()
+            procs.stop().get()  # kills it where it does not end
 
 
 def apart(limit: float, function: Callable[..., Any], *args: Any) -> Any:
@@ -149,8 +149,8 @@ def examine(check: Check, machine: Machine) -> Result:
         check: What to try.
         machine: What there is.
     """
-    for need in machine.missing.keys() & check.needs:
-        return Result(check.name, SKIPPED, machine.missing[need])
+    for why in filter(None, map(machine.missing.get, check.needs)):
+        return Result(check.name, SKIPPED, why)
     began = time.monotonic()
     try:
         outcome, words, details = OK, apart(check.limit, check.run, machine), ""
@@ -160,14 +160,14 @@ def examine(check: Check, machine: Machine) -> Result:
 
 
 def reason(error: BaseException) -> str:
-    """What a check, or one of its ranks, has raised, in one line.
+    """Tell in one line what a check, or one of its ranks, has raised.
 
     Args:
         error: What its caller got.
     """
     while isinstance(error, ActorError):
         error = error.exception
-    said = f"{type(error).__name__}: {error}".splitlines()[:1]
+    said = f"{type(error).__name__}: {error}".partition("\n\n")[0]
     # of a remote function: the traceback, which ends with what it has raised
-    lines = getattr(error, "worker_error_string", "").strip().splitlines() or said
-    return str(lines[-1]).rpartition("CheckFailed: ")[2]
+    lines = getattr(error, "worker_error_string", "").strip().splitlines() or [said]
+    return " ".join(lines[-1].rpartition("CheckFailed: ")[2].split())[:300]

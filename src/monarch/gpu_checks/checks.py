@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel as DDP  # noqa: N817  # as all call it
 
-from .. import __version__
+from .._public import RELEASE
 from ..actor import Actor, endpoint, this_host
 from ..config import configured
 from ..rdma import RDMABuffer
@@ -41,7 +41,8 @@ _TYPES = (
 _KINDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "stack": lambda x: x, "sum": lambda x: x.sum(0, dtype=x.dtype), "avg": lambda x: x.mean(0),
     "product": lambda x: x.prod(0, dtype=x.dtype), "min": lambda x: x.amin(0), "max": lambda x: x.amax(0),
-    "band": lambda x: functools.reduce(and_, x), "bor": lambda x: functools.reduce(or_, x), "bxor": lambda x: functools.reduce(xor, x),
+    "band": lambda x: functools.reduce(and_, x, x[0]), "bor": lambda x: functools.reduce(or_, x, x[0]),
+    "bxor": lambda x: functools.reduce(xor, x, x[0] ^ x[0]),
 }  # fmt: skip
 _COARSE = 0.01  # so far off is a mean in bfloat16
 _NEAR = 1e-3  # sums in another order, and TF32 where a program allows it
@@ -66,13 +67,13 @@ def survey(device: str = "") -> Machine:
     if kind not in ("cpu", "cuda")[: 1 + bool(count)]:
         raise ValueError(f"--device is cuda or cpu, got {kind!r}; torch finds {count} GPUs here")
     needs = {
-        "gpu": (kind == "cuda", "no GPU"), "two ranks": (kind == "cpu" or count > 1, "one GPU"),
+        "gpu": (kind == "cuda", f"--device {device}" if count else "no GPU"), "two ranks": (kind == "cpu" or count > 1, "one GPU"),
         "nixl": (find_spec("nixl"), "pip install 'pymonarch[rdma]'"), "pynvml": (find_spec("pynvml"), "pip install 'pymonarch[gpu]'"),
         "nvidia-smi": (shutil.which("nvidia-smi"), "there is no nvidia-smi"),
     }  # fmt: skip
     about = (
         f"{platform.node()}: GPUs {[torch.cuda.get_device_name(each) for each in range(count)]},"
-        f" torch {torch.__version__}, pymonarch {__version__}, Python {platform.python_version()}"
+        f" torch {torch.__version__}, pymonarch {RELEASE}, Python {platform.python_version()}"
     )
     missing = {need: why for need, (there, why) in needs.items() if not there}
     return Machine(kind, count if kind == "cuda" else 2, about, missing)
@@ -99,7 +100,7 @@ def _place(kind: str) -> tuple[int, int, str]:
 
 
 def streams(machine: Machine) -> str:
-    """What one stream has written is there for another, which waits for it by an event."""
+    """A stream has what another one has written, for which it waits by an event."""
     side = Stream("side")
     with this_host().spawn_procs({"gpus": machine.ranks}) as procs, procs.activate():
         x = torch.zeros(1 << 22, device=machine.device)
@@ -148,7 +149,7 @@ def reductions(machine: Machine) -> str:
 
 
 def _wanted(size: int, dtype: torch.dtype, kind: str) -> list[Any]:
-    """What each rank gets, without and with scatter; nothing where torch has no such reduction."""
+    """Results of each rank, without and with scatter; none where torch has no such reduction."""
     with no_mesh.activate(), suppress(RuntimeError):
         every = torch.stack([_rows(size, rank, dtype, "cpu") for rank in range(size)])
         whole = _KINDS[kind](every)
@@ -189,7 +190,7 @@ def _pass_on(group: Any, device: str) -> float:
 
 
 def killed_rank(machine: Machine) -> str:
-    """Those who wait for a rank that is killed are told, and go on."""
+    """Ranks that wait for one that is killed are told, and go on."""
     with this_host().spawn_procs({"gpus": machine.ranks}) as procs, procs.activate() as mesh:
         pids, group = remote("os.getpid").call().get().values(), mesh.process_group("gpus")
         remote(_total).call(machine.device, group).get()
@@ -220,7 +221,7 @@ def timeout(machine: Machine) -> str:
 
 
 def _total(device: str, group: Any = None) -> float:
-    """All-reduce a one, which gives the number of ranks."""
+    """Add up a one of each rank, by an all-reduce."""
     dist.all_reduce(x := torch.ones(1, device=device), group=group)
     return x.item()
 
@@ -315,7 +316,7 @@ def transfer(path: str, machine: Machine) -> str:
 
 
 def tensors(machine: Machine) -> str:
-    """The same program on distributed tensors, and on local ones."""
+    """A program on distributed tensors has the results of it on local ones."""
     wanted = _program(machine.device)
     with this_host().spawn_procs({"gpus": machine.ranks}) as procs, procs.activate():
         for name, tensor in _program(machine.device).items():
@@ -368,7 +369,7 @@ def _trained(how: str, device: str, group: Any, mesh: Any) -> tuple[list[float],
 
 
 def _network(width: int) -> torch.nn.Module:
-    """The same weights in each process."""
+    """Make a network with equal weights in each process."""
     torch.manual_seed(0)
     return torch.nn.Sequential(
         torch.nn.Linear(width, 2 * width), torch.nn.GELU(), torch.nn.Linear(2 * width, width)
