@@ -45,9 +45,10 @@ def main(
     except (MonarchError, ImportError) as error:  # of torch, which all checks need
         sys.exit(f"error: {reason(error)}")
     for number, check in enumerate(gpu_checks.CHECKS, 1):
-        if bare(sys.stderr).isatty():
-            draw(f"\r\x1b[K{number} of {len(gpu_checks.CHECKS)}: {check.name}\r")
+        line = f"{number} of {len(gpu_checks.CHECKS)}: {check.name}"
+        draw(line if bare(sys.stderr).isatty() else "")
         results.append(examine(check, machine))
+        draw("\r\x1b[K" if bare(sys.stderr).isatty() else "")
     counts = Counter(result.outcome for result in results)
     checks = [result._asdict() for result in results]
     told = {**machine._asdict(), "checks": checks, "failed": counts[FAILED]}

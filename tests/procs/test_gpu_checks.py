@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -127,9 +128,28 @@ def test_the_table_needs_no_library_that_a_bare_machine_lacks(
     with local(), pytest.raises(SystemExit) as ended:
         doctor_gpu.main([])
     assert ended.value.code == 1
-    about, row, counts = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr()
+    about, row, counts = said.out.splitlines()
+    assert said.err == ""  # it is no terminal
     assert (about, counts) == ("a machine", "on cpu: 0 ok 1 failed 0 skipped")
     assert row.split()[:2] == ["only", "failed"] and row.endswith("ranks: wanted 2, got 1")
+
+
+def test_a_terminal_shows_which_check_is_under_way_and_a_clean_line_afterwards(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        gpu_checks, "CHECKS", (Check("one", passes), Check("two", passes)), raising=False
+    )
+    monkeypatch.setattr(gpu_checks, "survey", lambda device: MACHINE, raising=False)
+    terminal = SimpleNamespace(isatty=lambda: True)
+    monkeypatch.setattr(doctor_gpu, "bare", lambda stream: terminal)
+    with local(), pytest.raises(SystemExit):
+        doctor_gpu.main(["--json"])
+    said = capsys.readouterr()
+    clear = "\r\x1b[K"
+    assert said.err == f"1 of 2: one{clear}2 of 2: two{clear}"
+    assert json.loads(said.out)["failed"] == 0
 
 
 def test_a_device_that_is_not_there_is_an_error_that_says_what_there_is() -> None:
@@ -184,7 +204,7 @@ def nvidia(monkeypatch: pytest.MonkeyPatch, used: int, *uuids: str) -> str:
     said = "".join(f"{uuid}, 80000, 1000\n" for uuid in uuids)
     row = {"uuid": "GPU-1", "memory_bytes": 80000 << 20, "memory_used_bytes": used << 20}
     collected = SimpleNamespace(rows=lambda table: [row])
-    monkeypatch.setattr(checks.subprocess, "check_output", lambda *args, **kwargs: said)
+    monkeypatch.setattr(subprocess, "check_output", lambda *args, **kwargs: said)
     monkeypatch.setattr(checks, "read", lambda table: SimpleNamespace(get=lambda: collected))
     return checks.figures(MACHINE)
 

@@ -107,7 +107,7 @@ def streams(machine: Machine) -> str:
         lent, borrow = side.borrow(x, mutable=True)
         with side.activate():
             for _ in range(50):
-                lent += 1
+                lent.add_(1)
         del lent
         borrow.drop()
         for rank in range(machine.ranks):
@@ -158,7 +158,7 @@ def _wanted(size: int, dtype: torch.dtype, kind: str) -> list[Any]:
     return []
 
 
-def _rows(size: int, rank: Any, dtype: torch.dtype, device: str) -> torch.Tensor:
+def _rows(size: int, rank: Any, dtype: torch.dtype, device: str) -> Any:
     """The input of a rank: ones and twos, of which the product is exact in each type."""
     return ((torch.arange(3 * size, device=device).reshape(size, 3) + rank) % 2 + 1).to(dtype)
 
@@ -386,7 +386,7 @@ def _train(network: Any, device: str, part: slice, parts: int) -> tuple[list[flo
     return losses, sum(each.nbytes for each in here), peak
 
 
-def _step(network: Any, optimizer: Any, batch: torch.Tensor) -> torch.Tensor:
+def _step(network: Any, optimizer: Any, batch: torch.Tensor) -> Any:
     """Learn to turn rows around; returns the loss."""
     optimizer.zero_grad()
     loss = (network(batch) - batch.flip(-1)).square().mean()
