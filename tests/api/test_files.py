@@ -39,6 +39,7 @@ MODE = re.compile(r"[rwax][bt]?\+?")
 
 REASONS = {
     "it is `_ours`": ["_ours.py"],
+    "it renames dimensions of a mesh, and no file": ["gpu_checks/checks.py"],
     "it reads what the kernel shows": [
         "_guards/surroundings.py", "_title.py", "mounts/table.py", "rdma/paths/process_vm.py",
         "stacks/dump.py", "telemetry/gpus.py", "telemetry/hosts.py", "_resources.py",

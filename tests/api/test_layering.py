@@ -110,6 +110,8 @@ LAYERS = {
     "monarch.control": 5,
     "monarch.admin": 5.8,  # reads telemetry, logs, stacks and why
     "monarch.job": 6,
+    "monarch.gpu_checks": 6,
+    "monarch.doctor_gpu": 7,
     "monarch.jupyter": 6.5,  # asks the program that a notebook is
     "monarch.dashboard": 5.7,  # files, which `admin` serves
     "monarch.tui": 7,

@@ -15,10 +15,11 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from .. import job, trust
+from .. import doctor_gpu, job, trust
 from .._words import named
 from ..actor import HostMesh, attach_to_workers
 from ..errors import MonarchError
+from ..gpu_checks.check import FAILED, SKIPPED
 from ..job import checkup, current, telemetry
 from ..job.overview import Overview, TimeIsUp, addresses_of, look_at, within
 from .completion import context_names
@@ -91,14 +92,21 @@ def doctor(
             help="Addresses of workers. Default: the hosts of the current job, if it runs."
         ),
     ] = None,
+    gpu: Annotated[bool, typer.Option("--gpu", help="Try what runs on GPUs, here.")] = False,
+    device: Annotated[str, typer.Option(help="For --gpu: cuda, or cpu.")] = "",
     as_json: JSON = False,
 ) -> None:
     """Check this machine and the hosts of a job.
 
-    It looks at versions, secret, ports, clocks, GPUs, RDMA and limits.
+    It looks at versions, secret, ports, clocks, GPUs, RDMA and limits. With --gpu it runs small
+    programs on each GPU of this machine instead, or on its CPUs: docs/gpu.md.
 
     The exit status is 1 if something is found that would make a program fail, or slow; it is named.
     """
+    if gpu or device:
+        if workers or not gpu:
+            raise typer.BadParameter("--gpu is of this machine alone, and --device of --gpu")
+        doctor_gpu.main([f"--device={device}", *["--json"] * as_json], _show_checks)
     here = checkup.look()
     findings, problems = [checkup.Finding("here", here, 0.0)], _secret_problems()
     for name, hosts in _meshes(workers or [], problems):
@@ -114,6 +122,14 @@ def doctor(
     else:
         _show_findings(findings, problems)
     sys.exit(1 if problems else 0)
+
+
+def _show_checks(rows: doctor_gpu.Rows) -> None:
+    table = table_of("check outcome seconds> seen")
+    for row in rows:
+        style = {FAILED: "bold red", SKIPPED: "dim"}.get(row[1], "")
+        table.add_row(*(Text(cell, style) for cell in row))
+    console().print(table)
 
 
 def _meshes(workers: list[str], problems: list[str]) -> list[tuple[str, HostMesh]]:
