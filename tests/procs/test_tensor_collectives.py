@@ -316,3 +316,5 @@ def test_reductions_that_a_type_does_not_have_are_refused_at_once(mesh: Any) -> 
             torch.ones(2, dtype=torch.complex64).reduce("dp", kind)
     with pytest.raises(TypeError, match="band is for integers"):
         torch.ones(2).reduce("dp", "band")
+    with pytest.raises(TypeError, match="avg is for numbers, got a torch.bool"):
+        torch.ones(2, dtype=torch.bool).reduce("dp", "avg")

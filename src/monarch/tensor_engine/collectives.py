@@ -233,6 +233,8 @@ def _check_type(dtype: torch.dtype, kind: str) -> None:
             f"{kind} needs an order, which {dtype} does not have; reduce its abs(), or the real"
             " part"
         )
+    if kind == "avg" and dtype == torch.bool:
+        raise TypeError("avg is for numbers, got a torch.bool tensor; reduce its float()")
     if kind in ("band", "bor", "bxor") and (dtype.is_complex or dtype.is_floating_point):
         raise TypeError(f"{kind} is for integers and booleans, got a {dtype} tensor")
 

@@ -163,11 +163,17 @@ class TorchGroups:
         """Break off what this process has with the others of a group that has lost a rank.
 
         Those who wait for the rank itself in a collective hear of its end. Those who wait for one
-        of them do not, and gloo has no other way to end that wait.
+        of them do not, and gloo has no other way to end that wait. A kernel of NCCL would wait for
+        the lost rank, and whatever follows on its stream for the kernel: communicators are aborted.
         """
         for members, connections in self._connections:
             if rank in members:
                 connections.shut_down()
+        world: Any = c10d._world
+        for group in (*self._groups.values(), dist.group.WORLD):
+            if rank in world.pg_group_ranks.get(group, ()):
+                with suppress(RuntimeError):  # it is gloo's alone
+                    group._get_backend(torch.device("cuda")).abort()
 
     def look_for_ends(self) -> None:
         """As `note_end`, for each rank that has ended."""
