@@ -23,29 +23,34 @@ BY_DEFAULT = "promise or not (process or slow)"
 IN_THIRDS = frozenset(
     f"test_{name}.py"
     for name in (
-        "additions",
         "debugger_notebook",
+        "demo",
+        "hostile_names",
         "jupyter",
         "jupyterlab",
         "kubernetes_forward",
         "kubernetes_job",
+        "links_netns",
         "logs_notebook",
+        "machines",
         "marimo",
-        "memory_of_the_helper",
         "notebook",
         "notebook_interrupt",
         "ray_control",
         "ray_job",
-        "release",
-        "rl_drill",
+        "rdma_machines",
+        "rl",
         "skypilot_job",
         "slurm_job",
         "ssh_job",
-        "watching_for_long",
+        "tensor_start",
+        "torch_machines",
+        "worker_processes",
     )
 )
-"""Files about Slurm, ssh, Ray, Kubernetes' stand-in and notebooks, about a release, the example of
-many roles, what is added to a copy of the tree, and what is watched for minutes."""
+"""Files about Slurm, ssh, Ray, Kubernetes' stand-in and notebooks, networks of namespaces, torch's
+compiler and DataLoader, every demo, and the example of many roles."""
+TIERS_IN_THIRDS = frozenset(("browser", "slow"))
 OF_OTHERS = frozenset(("kubernetes", "slurm", "ssh"))
 """Fixtures that start what such files are about. A test elsewhere that asks for one counts too."""
 
@@ -104,6 +109,7 @@ def _proves_others(item: pytest.Item) -> bool:
     fixtures = getattr(item, "fixturenames", ())
     return (
         item.path.name in IN_THIRDS
-        or item.path.parent.name == "browser"
+        or item.path.parent.name in TIERS_IN_THIRDS
+        or "[torchrun" in item.nodeid
         or not OF_OTHERS.isdisjoint(fixtures)
     )
