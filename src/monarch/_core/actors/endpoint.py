@@ -22,6 +22,7 @@ from typing import (
     overload,
 )
 
+from ..._arguments import whole
 from ..._namedtuple import NamedTuple
 from ..calls.returns_future import is_async_function, is_generator_function
 
@@ -268,7 +269,7 @@ def endpoint(
         ValueError: `concurrency` is less than 1, or the method is not ``async def``.
     """
     if concurrency is not None:
-        _check_concurrency(concurrency)
+        whole(concurrency, "concurrency")
     options = propagate, explicit_response_port, instrument, concurrency is not None, concurrency
     return _define(method, options)
 
@@ -319,13 +320,6 @@ def _define(method: Callable[..., Any] | None, options: tuple[Any, ...]) -> Any:
     if method is None:
         return lambda method: EndpointDefinition(method, *options)
     return EndpointDefinition(method, *options)
-
-
-def _check_concurrency(concurrency: Any) -> None:
-    if not isinstance(concurrency, int) or isinstance(concurrency, bool):
-        raise TypeError(f"concurrency is an int, got {concurrency!r}")
-    if concurrency < 1:
-        raise ValueError(f"concurrency is at least 1, got {concurrency}")
 
 
 class ActorClass(NamedTuple):
