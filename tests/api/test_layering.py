@@ -37,6 +37,7 @@ LAYERS = {
     "monarch._proc_stat": 0,
     "monarch._words": 0,
     "monarch._arguments": 0,
+    "monarch._extras": 0,
     "monarch._interrupts": 0,
     "monarch._selection": 0,
     "monarch._seeded_forks": 1,
@@ -71,6 +72,7 @@ LAYERS = {
     "monarch.supervision": 5,
     "monarch.trust": 5,
     "monarch._polled_store": 0,
+    "monarch._answering": 4.2,  # answers of planes to control records
     "monarch._kept_store": 4.5,  # stores of torch, for planes
     "monarch.rdma": 4.5,  # what other planes move data with
     "monarch._listening": 4.5,  # who is at the other end of a connection
