@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from .. import config
+from .._answering import answer_on_thread
 from .._core.plane import (
     ControlRequest,
     ControlService,
@@ -68,24 +68,14 @@ def _run_py_spy(service: ControlService, request: ControlRequest, record: RunPyS
     if not pid:
         request.answer(None)
         return
-    threading.Thread(
-        target=_look, args=(request, record, pid), name="monarch-py-spy", daemon=True
-    ).start()
+    answer_on_thread(request, "monarch-py-spy", _look, record, pid)
 
 
-def _look(request: ControlRequest, record: RunPySpy, pid: int) -> None:
-    try:
-        program = config.value("pyspy_bin") or py_spy()
-        if not program:
-            request.answer(
-                {"BinaryNotFound": {"searched": ["PYSPY_BIN", "PATH", "the package py-spy"]}}
-            )
-        else:
-            request.answer(
-                _profile(program, pid, record) if record.seconds else _dump(program, pid, record)
-            )
-    except BaseException as error:
-        request.fail(error)
+def _look(record: RunPySpy, pid: int) -> dict[str, Any]:
+    program = config.value("pyspy_bin") or py_spy()
+    if not program:
+        return {"BinaryNotFound": {"searched": ["PYSPY_BIN", "PATH", "the package py-spy"]}}
+    return _profile(program, pid, record) if record.seconds else _dump(program, pid, record)
 
 
 def _dump(program: str, pid: int, record: RunPySpy) -> dict[str, Any]:

@@ -15,9 +15,11 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
+from .._answering import answer_with
 from .._core.plane import (
     ControlRequest,
     HostedProc,
@@ -202,16 +204,7 @@ class _Host:
             service.adapt_spawn = self.adapt
             service.hub.inbound_lost_hooks.append(self.client_lost)
             threading.Thread(target=self._run, name="monarch-sync", daemon=True).start()
-
-        def answer() -> None:
-            try:
-                value = work()
-            except Exception as error:
-                request.fail(error)
-            else:
-                request.answer(value)
-
-        self._work.put(answer)
+        self._work.put(partial(answer_with, request, work))
 
     def _run(self) -> None:
         while True:
