@@ -17,6 +17,7 @@ import select
 import subprocess
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -76,10 +77,8 @@ class SshCommand:
     def write(self, data: bytes) -> None:
         """Write to the command; what has ended hears nothing."""
         assert self.process.stdin is not None
-        try:
+        with suppress(BrokenPipeError):
             self.process.stdin.write(data)
-        except BrokenPipeError:
-            pass
 
     def read(self) -> list[str] | None:
         """The next whole lines, once there is something to read; None at the end."""

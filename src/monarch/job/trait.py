@@ -118,6 +118,10 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
         """Return whether any of it still runs."""
         return self.can_run(self)
 
+    def _progress(self) -> tuple[bool, str]:
+        """Whether it runs, and why its hosts are not there yet; empty if they are, or unknown."""
+        return self._is_running(), ""
+
     def _same_spec(self, spec: JobTrait) -> bool:
         """Return whether `spec`, which describes this job, may take its place if it is broken."""
         return False
