@@ -8,7 +8,7 @@ import json
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
@@ -113,11 +113,9 @@ class Line:
         self._closed = True
         sock = self._socket
         if sock is not None:
-            try:
+            with suppress(OSError):  # it has ended by itself
                 # of TLS, too: its own says good-bye, which may block
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
-            except OSError:  # it has ended by itself
-                pass
 
     @contextmanager
     def _asked(
