@@ -37,6 +37,7 @@ LAYERS = {
     "monarch._proc_stat": 0,
     "monarch._words": 0,
     "monarch._arguments": 0,
+    "monarch._commands": 0,
     "monarch._extras": 0,
     "monarch._interrupts": 0,
     "monarch._selection": 0,

@@ -16,6 +16,7 @@ from typing import Any
 
 from .. import config
 from .._answering import answer_on_thread
+from .._commands import run_caught
 from .._core.plane import (
     ControlRequest,
     ControlService,
@@ -149,14 +150,7 @@ def _failed(pid: int, binary: str, exit_code: int | None, stderr: str) -> dict[s
 def _run(command: list[str], pid: int, limit: float) -> tuple[dict[str, Any], str]:
     """How it failed, if it did; and what it has said."""
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=limit,
-            stdin=subprocess.DEVNULL,
-        )
+        done = run_caught(command, limit)
     except subprocess.TimeoutExpired:
         return _failed(pid, command[0], None, f"not within {limit:g} s"), ""
     except OSError as error:
