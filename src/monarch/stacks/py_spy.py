@@ -17,12 +17,7 @@ from typing import Any
 from .. import config
 from .._answering import answer_on_thread
 from .._commands import run_caught
-from .._core.plane import (
-    ControlRequest,
-    ControlService,
-    ProcAddress,
-    handles,
-)
+from .._core import plane
 from .._namedtuple import NamedTuple
 from .dump import py_spy
 
@@ -53,7 +48,7 @@ class RunPySpy(NamedTuple):
         nonblocking: Do not stop the process for each look.
     """
 
-    address: ProcAddress
+    address: plane.ProcAddress
     limit: float = 10.0
     seconds: int = 0
     rate: int = 100
@@ -62,8 +57,10 @@ class RunPySpy(NamedTuple):
     nonblocking: bool = False
 
 
-@handles(RunPySpy)
-def _run_py_spy(service: ControlService, request: ControlRequest, record: RunPySpy) -> None:
+@plane.handles(RunPySpy)
+def _run_py_spy(
+    service: plane.ControlService, request: plane.ControlRequest, record: RunPySpy
+) -> None:
     here = service.describe_host()
     pid = {**here.pids, here.agent: here.pid}.get(record.address, 0)
     if not pid:
