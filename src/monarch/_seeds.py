@@ -14,11 +14,12 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 from weakref import WeakValueDictionary
+
+from ._startup.monarch_startup import OnceImported
 
 
 def derive(seed: object, *names: object) -> int:
@@ -47,22 +48,7 @@ def of_rank(settings: dict[str, Any], *names: object) -> dict[str, Any]:
     return settings if seed is None else {**settings, "seed": derive(seed, *names)}
 
 
-class _Later(dict[str, Callable[[Any], None]]):
-    """Functions that get modules once they are imported, by name; a finder that finds nothing."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: Any = None
-    ) -> ModuleSpec | None:
-        call = self.pop(name, None)
-        spec = None if call is None else PathFinder.find_spec(name, path, target)
-        loader: Any = None if spec is None else spec.loader
-        if call is not None and loader is not None:
-            load = loader.exec_module
-            loader.exec_module = lambda module: (load(module), call(module))
-        return spec
-
-
-_later = _Later()
+_later = OnceImported()
 _undo: list[Callable[[], None]] = []
 # what has no seed: generators of Python, those of bits of numpy, and the numbers these begin with
 _unseeded: WeakValueDictionary[int, Any] = WeakValueDictionary()
@@ -72,16 +58,8 @@ _entropies: set[str] = set()
 
 def watch() -> None:
     """Note which generators the modules that are imported from here on make without a seed."""
-    sys.meta_path.insert(0, _later)
-    _once_imported("random", _watch_python)
-    _once_imported("numpy.random.bit_generator", _watch_numpy)
-
-
-def _once_imported(name: str, call: Callable[[Any], None]) -> None:
-    if name in sys.modules:
-        call(sys.modules[name])
-    else:
-        _later[name] = call
+    _later.call("random", _watch_python)
+    _later.call("numpy.random.bit_generator", _watch_numpy)
 
 
 def _replace(owner: Any, name: str, by: Any) -> None:
@@ -136,13 +114,10 @@ def reseed(seed: object) -> None:
 
     while _undo:
         _undo.pop()()
-    _later.clear()
-    sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not _later]
+    _later.forget()
     for name, give in _OF_MODULES.items():
         if seed is not None or name in sys.modules:
-            _once_imported(name, partial(give, number(name)))
-    if _later:
-        sys.meta_path.insert(0, _later)
+            _later.call(name, partial(give, number(name)))
     for index, generator in enumerate(_unseeded.values()):
         generator.seed(number(index))
     for index, bits in enumerate(_bits):

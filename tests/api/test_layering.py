@@ -52,6 +52,7 @@ LAYERS = {
     "monarch._copying": 0,
     "monarch._shared_imports": 0,
     "monarch._stack_dump": 0,
+    "monarch._startup": -0.5,  # scripts import it without the rest
     "monarch._child_watch": 0,
     "monarch._guests": 9,  # names those who are above the engine
     "monarch._slow_imports": 0,
