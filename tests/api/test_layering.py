@@ -43,6 +43,7 @@ LAYERS = {
     "monarch._selection": 0,
     "monarch._seeded_forks": 1,
     "monarch._seeds": 0,
+    "monarch._generators": 0.1,
     "monarch._secret": 0,
     "monarch._title": 0.5,
     "monarch._guards": 0.5,

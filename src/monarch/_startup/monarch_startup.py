@@ -1,4 +1,4 @@
-"""How ranks meet by ``env://`` without a port that is open to others; calls once a module is imported.
+"""How ranks meet by ``env://`` without an open port; and calls once a module is imported.
 
 Scripts import this as well, by `sitecustomize`, so nothing of Monarch is imported.
 """

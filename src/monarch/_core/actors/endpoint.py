@@ -22,7 +22,6 @@ from typing import (
     overload,
 )
 
-from ..._arguments import whole
 from ..._namedtuple import NamedTuple
 from ..calls.returns_future import is_async_function, is_generator_function
 
@@ -269,6 +268,8 @@ def endpoint(
         ValueError: `concurrency` is less than 1, or the method is not ``async def``.
     """
     if concurrency is not None:
+        from ..._arguments import whole  # few programs give any
+
         whole(concurrency, "concurrency")
     options = propagate, explicit_response_port, instrument, concurrency is not None, concurrency
     return _define(method, options)

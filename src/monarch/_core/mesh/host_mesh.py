@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ... import config
-from ..._arguments import whole
 from ..._guards.main_guard import refuse_imports
 from ..._words import named
 from .. import extension
@@ -186,6 +185,8 @@ class HostMesh(DrawnMesh):
                 f"restart takes a strategy of supervision, such as OneForOne(), got {restart!r}"
             )
         if threads is not None:
+            from ..._arguments import whole  # few programs give any
+
             whole(threads, "threads")
         names = self._hosts
         hosts = tuple(names[rank] for rank in self._shape.ranks())
