@@ -119,7 +119,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
         return self.can_run(self)
 
     def _progress(self) -> tuple[bool, str]:
-        """Whether it runs, and why its hosts are not there yet; empty if they are, or unknown."""
+        """Return whether it runs, and why its hosts are not there yet; empty if unknown or if they are."""
         return self._is_running(), ""
 
     def _same_spec(self, spec: JobTrait) -> bool:
