@@ -7,6 +7,7 @@ byte which weights chose it.
 """
 
 import asyncio
+import logging
 import os
 import time
 from collections import deque
@@ -22,6 +23,7 @@ from .model import LENGTH, Cache, ModelPlan, make_policy, rows
 from .tasks import END, LONGEST_ANSWER
 from .weights import Board, Follower
 
+LOGGER = logging.getLogger("examples.rl")
 SLOTS = 64  # requests at a time
 
 
@@ -82,8 +84,11 @@ class Generator(Actor):
 
     async def _run(self) -> None:
         listening = asyncio.create_task(self.follower.listen())
+        listening.add_done_callback(lambda _: self.follower.stirred.set())
         try:
             while True:
+                if listening.done():
+                    listening.result()  # what has ended it is told to all who wait for an answer
                 if self.follower.stirred.is_set() and await self.follower.pull():
                     for each in self.running:
                         each.cached = 0  # keys and values of the old weights
@@ -96,6 +101,8 @@ class Generator(Actor):
                 pause = (time.perf_counter() - began) * (self.slowness - 1)
                 await asyncio.sleep(pause)  # others of this process: new requests, news
         except BaseException as error:
+            if isinstance(error, Exception):
+                LOGGER.error("the generator has failed: %r", error)
             for each in [*self.waiting, *self.running]:
                 if not each.done.done():
                     each.done.set_exception(RuntimeError(f"the generator has failed: {error!r}"))

@@ -181,9 +181,11 @@ class Training:
     # region save
     def _save(self, step: int) -> None:
         """What is not on the trainers, beside the checkpoint of the weights before this step."""
-        every = self.plan.checkpoint_every if self.plan.checkpoint else 1
+        every = self.plan.checkpoint_every
+        if step == 0 or step % every:
+            return
         patiently(lambda: self.buffer.forget(max(0, step - 2 * every)))
-        if self.plan.checkpoint is None or step == 0 or step % every:
+        if self.plan.checkpoint is None:
             return
         state = patiently(lambda: self.rollouts.state.call_one())
         unfinished = self.plan.checkpoint / "unfinished"

@@ -18,17 +18,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from . import actor
 from ._core.plane import random_uid
 from ._listening import Refusals, Who, has_room, who_at
-from .actor import (
-    Actor,
-    ActorError,
-    ProcMesh,
-    SupervisionError,
-    concurrent_endpoint,
-    current_rank,
-    endpoint,
-)
 
 # it is there already in an async actor; programs that only describe jobs need none of it
 if TYPE_CHECKING:
@@ -45,7 +37,7 @@ Address = tuple[str, int]
 logger = logging.getLogger("monarch.job")
 
 
-async def relay(there: ProcMesh, port: int, here: ProcMesh) -> list[int]:
+async def relay(there: actor.ProcMesh, port: int, here: actor.ProcMesh) -> list[int]:
     """Listen on procs, each at any port of its loopback interface, for a port of one proc.
 
     Until these procs end. They let in this user alone.
@@ -66,7 +58,7 @@ async def relay(there: ProcMesh, port: int, here: ProcMesh) -> list[int]:
     return ports
 
 
-class Listener(Actor):
+class Listener(actor.Actor):
     """The side that clients connect to.
 
     Args:
@@ -76,7 +68,7 @@ class Listener(Actor):
     """
 
     def __init__(self, addresses: Sequence[Address], dialers: Any, ours: bool = False) -> None:
-        point = current_rank()
+        point = actor.current_rank()
         self._address = addresses[point.rank]
         # ranks of one host, which serve in turn
         self._is_shared = self._address[1] != 0 and addresses.count(self._address) > 1
@@ -86,7 +78,7 @@ class Listener(Actor):
         self._ours = ours
         self._refused = Refusals()
 
-    @endpoint
+    @actor.endpoint
     async def listen(self) -> None:
         """Begin."""
         import asyncio
@@ -99,7 +91,7 @@ class Listener(Actor):
             reuse_port=self._is_shared or None,
         )
 
-    @endpoint
+    @actor.endpoint
     async def port(self) -> int:
         """The port at which it listens."""
         assert self._server is not None
@@ -123,7 +115,11 @@ class Listener(Actor):
             await remote.open.call_one(number)
             await asyncio.gather(self._send(reader, number), self._receive(writer, number))
             whole = True
-        except (ActorError, SupervisionError, OSError) as error:  # nothing listens there now
+        except (
+            actor.ActorError,
+            actor.SupervisionError,
+            OSError,
+        ) as error:  # nothing listens there now
             refused = getattr(error, "exception", None)
             if isinstance(refused, ConnectionRefusedError) and self._refused.next_is_told():
                 logger.warning("connection %d was refused: %s", self._refused.count, refused)
@@ -133,7 +129,7 @@ class Listener(Actor):
         finally:
             _end(writer, whole)
             if self._tasks.pop(task, None) is not None:
-                with suppress(SupervisionError):
+                with suppress(actor.SupervisionError):
                     remote.close.broadcast(number, whole)
 
     async def _send(self, reader: asyncio.StreamReader, number: int) -> None:
@@ -158,14 +154,14 @@ class Listener(Actor):
             await task
 
 
-class Dialer(Actor):
+class Dialer(actor.Actor):
     """The side of the ports."""
 
     def __init__(self, ports: Sequence[int]) -> None:
-        self._port = ports[current_rank().rank]
+        self._port = ports[actor.current_rank().rank]
         self._open: dict[int, tuple[asyncio.StreamReader, asyncio.StreamWriter]] = {}
 
-    @concurrent_endpoint
+    @actor.concurrent_endpoint
     async def open(self, number: int) -> None:
         """Connect."""
         import asyncio
@@ -178,12 +174,12 @@ class Dialer(Actor):
         _hold_nothing(writer)
         self._open[number] = reader, writer
 
-    @concurrent_endpoint
+    @actor.concurrent_endpoint
     async def read(self, number: int) -> bytes:
         """Return the bytes that have come; none at the end."""
         return await self._open[number][0].read(_MOST)
 
-    @concurrent_endpoint
+    @actor.concurrent_endpoint
     async def write(self, number: int, data: bytes) -> None:
         """Pass this on; nothing is the end."""
         writer = self._open[number][1]
@@ -193,18 +189,18 @@ class Dialer(Actor):
         else:
             writer.write_eof()
 
-    @concurrent_endpoint
+    @actor.concurrent_endpoint
     async def close(self, number: int, whole: bool) -> None:
         """The connection has ended; `whole` if both sides have sent all."""
         if number in self._open:
             _end(self._open.pop(number)[1], whole)
 
-    @concurrent_endpoint
+    @actor.concurrent_endpoint
     async def close_all(self) -> None:
         """Close all connections: the other side is gone."""
         self._reset()
 
-    @concurrent_endpoint
+    @actor.concurrent_endpoint
     async def stay(self) -> None:
         """Answers never: the caller is told when this actor, or its host, is gone."""
         import asyncio

@@ -14,18 +14,7 @@ from importlib import import_module
 from typing import Any
 from weakref import WeakValueDictionary
 
-from ._core.plane import (
-    ControlRequest,
-    ControlService,
-    ProcAddress,
-    Promise,
-    ask_one,
-    block,
-    current_hub,
-    handles,
-    random_uid,
-    read_answer,
-)
+from ._core import plane
 from ._namedtuple import NamedTuple
 from .errors import SupervisionError
 
@@ -48,7 +37,7 @@ class KeptStore(NamedTuple):
         number: Of the store there.
     """
 
-    keeper: ProcAddress
+    keeper: plane.ProcAddress
     number: int
 
     def __getattr__(self, method: str) -> Any:
@@ -57,10 +46,15 @@ class KeptStore(NamedTuple):
         return lambda *arguments: self._ask(method, arguments)
 
     def _ask(self, method: str, arguments: tuple[Any, ...]) -> Any:
-        promise: Promise[Any] = Promise(f"{method} of a store")
+        promise: plane.Promise[Any] = plane.Promise(f"{method} of a store")
         ask = AskStore(self.number, method, arguments)
-        ask_one(current_hub(), self.keeper, ask, lambda reply: promise.resolve(reply, read_answer))
-        block(promise.future, None)  # also where an event loop runs: the answer comes at once
+        plane.ask_one(
+            plane.current_hub(),
+            self.keeper,
+            ask,
+            lambda reply: promise.resolve(reply, plane.read_answer),
+        )
+        plane.block(promise.future, None)  # also where an event loop runs: the answer comes at once
         try:
             return promise.future.get()
         except SupervisionError as error:  # which a caller takes for the end of ranks that it asks
@@ -112,13 +106,13 @@ def _bytes(value: Any) -> bytes:
 def keep() -> tuple[KeptStore, object]:
     """Make a store, which is there as long as the second result is."""
     store = Keys()
-    kept = KeptStore(current_hub().address, random_uid())
+    kept = KeptStore(plane.current_hub().address, plane.random_uid())
     _kept[kept.number] = store
     return kept, store
 
 
-@handles(AskStore)
-def _ask(service: ControlService, request: ControlRequest, record: AskStore) -> None:
+@plane.handles(AskStore)
+def _ask(service: plane.ControlService, request: plane.ControlRequest, record: AskStore) -> None:
     store = _kept.get(record.number)
     if store is None or record.method not in _METHODS:
         request.fail(RuntimeError("the store of these ranks has been closed"))

@@ -1,4 +1,4 @@
-"""The name or address of this host, for others.
+"""The name or address of this host, for others, and whether others reach one at all.
 
 `spmd`, `elastic` and `tensor_engine` tell it to processes that are to meet here.
 """
@@ -32,18 +32,19 @@ def own_name(
     if hosts is not None:
         attached = _dialed(here)
         others = [name for name in map(_dialed, hosts) if name and name != attached]
-        one_machine = all(map(_is_loopback, (attached, *others)))
-        if attached and not use_ipaddr and (one_machine or not _is_loopback(attached)):
+        one_machine = all(map(is_loopback, (attached, *others)))
+        if attached and not use_ipaddr and (one_machine or not is_loopback(attached)):
             return attached
         for other in filter(None, (attached, *others)):
             address = _own_address(family, other)
-            if address and (one_machine or not _is_loopback(address)):
+            if address and (one_machine or not is_loopback(address)):
                 return address
     name = socket.gethostname()
     return _own_address(family) or _LOOPBACK[family] if use_ipaddr or not _resolves(name) else name
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """True if only this machine reaches it, by a number or as ``localhost``."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -7,15 +7,15 @@ from __future__ import annotations
 import functools
 import os
 
-from . import _seeds
+from . import _generators
 
 _server = os.getpid()
 
 
 def _reseed() -> None:
     if os.getppid() == _server:  # what these fork in turn goes as in any program
-        _seeds.reseed(None)
+        _generators.reseed(None)
 
 
-_seeds.watch()
-os.register_at_fork(before=functools.cache(_seeds.find), after_in_child=_reseed)
+_generators.watch()
+os.register_at_fork(before=functools.cache(_generators.find), after_in_child=_reseed)

@@ -1,24 +1,12 @@
-"""Random numbers of a proc: each rank, mesh and incarnation draws its own.
+"""Seeds, of meshes and ranks, that derive from that of the program.
 
-A fork copies the state of each generator that its parent has, so a proc seeds them once more. Which
-ones: those of the process, `random`, numpy's and torch's, as `random` does it by itself in each
-fork; and what a preloaded module made without a seed, ``RNG = random.Random()``. A generator that a
-module made with a seed stays as it is: it is the same in each process that imports the module.
-
-Where the program has a seed, all of them derive from it, and from names that are the same in each
-run. Libraries that a proc has not imported yet are seeded as soon as they are.
+They derive from names as well that are the same in each run. `_generators` says which have one.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
-from functools import partial
-from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
-from weakref import WeakValueDictionary
 
 
 def derive(seed: object, *names: object) -> int:
@@ -45,120 +33,3 @@ def of_rank(settings: dict[str, Any], *names: object) -> dict[str, Any]:
     """Give a rank the settings of its mesh, with a seed of its own where that has one."""
     seed = settings.get("seed")
     return settings if seed is None else {**settings, "seed": derive(seed, *names)}
-
-
-class _Later(dict[str, Callable[[Any], None]]):
-    """Functions that get modules once they are imported, by name; a finder that finds nothing."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: Any = None
-    ) -> ModuleSpec | None:
-        call = self.pop(name, None)
-        spec = None if call is None else PathFinder.find_spec(name, path, target)
-        loader: Any = None if spec is None else spec.loader
-        if call is not None and loader is not None:
-            load = loader.exec_module
-            loader.exec_module = lambda module: (load(module), call(module))
-        return spec
-
-
-_later = _Later()
-_undo: list[Callable[[], None]] = []
-# random state without a seed: generators of Python, bit generators of numpy, and the numbers these
-# begin with
-_unseeded: WeakValueDictionary[int, Any] = WeakValueDictionary()
-_bits: list[Any] = []
-_entropies: set[str] = set()
-
-
-def watch() -> None:
-    """Note which generators the modules that are imported from here on make without a seed."""
-    sys.meta_path.insert(0, _later)
-    _once_imported("random", _watch_python)
-    _once_imported("numpy.random.bit_generator", _watch_numpy)
-
-
-def _once_imported(name: str, call: Callable[[Any], None]) -> None:
-    if name in sys.modules:
-        call(sys.modules[name])
-    else:
-        _later[name] = call
-
-
-def _replace(owner: Any, name: str, by: Any) -> None:
-    _undo.append(partial(setattr, owner, name, getattr(owner, name)))
-    setattr(owner, name, by)
-
-
-def _watch_python(module: Any) -> None:
-    seed = module.Random.seed
-
-    def noting(self: Any, a: Any = None, version: int = 2) -> None:
-        _unseeded.pop(id(self), None)
-        if a is None:
-            _unseeded[id(self)] = self
-        seed(self, a, version)
-
-    _replace(module.Random, "seed", noting)
-
-
-def _watch_numpy(module: Any) -> None:
-    draw = module.randbits
-
-    def noting(count: int) -> int:
-        number: int = draw(count)
-        _entropies.add(str(number))
-        return number
-
-    _replace(module, "randbits", noting)
-
-
-def find() -> None:
-    """Find the generators of numpy that modules hold; here, as forks would copy what they look at."""
-    numpy: Any = sys.modules.get("numpy.random")
-    for module in list(sys.modules.values()) if numpy is not None else ():
-        for value in list(getattr(module, "__dict__", {}).values()):
-            if type(value) in (numpy.Generator, numpy.RandomState):
-                bits = value._bit_generator
-                known = str(getattr(getattr(bits, "seed_seq", None), "entropy", ""))
-                if known in _entropies and bits not in _bits:
-                    _bits.append(bits)
-
-
-def reseed(seed: object) -> None:
-    """Have this process draw numbers of its own.
-
-    Args:
-        seed: What they derive from; None for what the system gives.
-    """
-
-    def number(name: object) -> int:
-        return int.from_bytes(os.urandom(8), "little") >> 1 if seed is None else derive(seed, name)
-
-    while _undo:
-        _undo.pop()()
-    _later.clear()
-    sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not _later]
-    for name, give in _OF_MODULES.items():
-        if seed is not None or name in sys.modules:
-            _once_imported(name, partial(give, number(name)))
-    if _later:
-        sys.meta_path.insert(0, _later)
-    for index, generator in enumerate(_unseeded.values()):
-        generator.seed(number(index))
-    for index, bits in enumerate(_bits):
-        bits.state = type(bits)(number(f"numpy {index}")).state
-
-
-def _seed_torch(number: int, module: Any) -> None:
-    module.default_generator.manual_seed(number)
-    module.cuda.manual_seed_all(
-        number
-    )  # once CUDA is used, in place of what a module has asked for
-
-
-_OF_MODULES: dict[str, Callable[[int, Any], None]] = {
-    "random": lambda number, module: module.seed(number),
-    "numpy.random": lambda number, module: module.seed(number % 2**32),
-    "torch": _seed_torch,
-}

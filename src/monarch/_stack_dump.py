@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 
 SIGNAL = signal.SIGRTMIN + 9
 """Sent only to processes that are known to catch it: it would end any other."""
@@ -27,7 +28,5 @@ def install() -> None:
         _taken_by = os.getpid()
         import faulthandler  # built in: it has a module, but no file to read
 
-        try:
+        with suppress(OSError):  # out of descriptors: others say so better
             faulthandler.register(SIGNAL, os.memfd_create(FILE, os.MFD_CLOEXEC), all_threads=True)
-        except OSError:  # out of descriptors: others say so better
-            pass

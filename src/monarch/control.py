@@ -6,10 +6,10 @@ waits, or the end of the process.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from . import config
+from ._answering import answer_on_thread
 from ._core.plane import ControlRequest, ControlService, KillProcs, OwnedProcs, handles
 from ._namedtuple import NamedTuple
 from .actor.activities import owners_of
@@ -73,21 +73,14 @@ def _owned_mesh(service: ControlService, request: ControlRequest, record: OwnedM
             if not record.stop:
                 request.answer(restarts)
             else:
-                arguments = (request, mesh, record.stop, restarts)
-                threading.Thread(
-                    target=_stop, args=arguments, name="monarch-stop", daemon=True
-                ).start()
+                answer_on_thread(request, "monarch-stop", _stop, mesh, record.stop, restarts)
             return
     request.answer(None)
 
 
-def _stop(request: ControlRequest, mesh: OwnedProcs, reason: str, restarts: bool) -> None:
-    try:
-        mesh.stop(reason).get()
-    except BaseException as error:
-        request.fail(error)
-    else:
-        request.answer(restarts)
+def _stop(mesh: OwnedProcs, reason: str, restarts: bool) -> bool:
+    mesh.stop(reason).get()
+    return restarts
 
 
 HANDLERS = (_get_settings, _get_admin, _owned_mesh)

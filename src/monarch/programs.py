@@ -18,28 +18,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from ._core.plane import (
-    ControlRequest,
-    ControlService,
-    DescribeHost,
-    Failure,
-    HostDescription,
-    HostedProc,
-    Hub,
-    ProcAddress,
-    Promise,
-    ask_one,
-    client,
-    current_hub,
-    handles,
-    hosts_here,
-    pickling,
-    read_answer,
-    refusal,
-    send_record,
-    subscribe,
-    when_done,
-)
+from ._core import plane
+from ._core.plane import DescribeHost, HostDescription, HostedProc, ProcAddress
 from ._namedtuple import NamedTuple
 from ._public import RELEASE
 from .actor import Future, shutdown_context
@@ -94,7 +74,7 @@ class Connection:
         description: Its own host.
     """
 
-    def __init__(self, hub: Hub, program: Program, description: HostDescription) -> None:
+    def __init__(self, hub: plane.Hub, program: Program, description: HostDescription) -> None:
         self.hub = hub
         self.program = program
         self.description = description
@@ -128,9 +108,9 @@ class Connection:
 
     def wait(self) -> None:
         """Wait for the end of the program; in the main thread, Ctrl-C ends that too."""
-        ended: Promise[None] = Promise("the program to end")
+        ended: plane.Promise[None] = plane.Promise("the program to end")
 
-        def lost(address: ProcAddress, failure: Failure) -> None:
+        def lost(address: ProcAddress, failure: plane.Failure) -> None:
             if address == self.description.agent:
                 ended.resolve(None)
 
@@ -155,7 +135,7 @@ def find() -> list[Program]:
 
     The oldest is first.
     """
-    found = [_program(*each) for each in hosts_here()]
+    found = [_program(*each) for each in plane.hosts_here()]
     return sorted(
         (each for each in found if each.pid != os.getpid()), key=lambda program: program.since
     )
@@ -180,25 +160,25 @@ def connect(program: int | Program | None = None) -> Connection:
     if description.agent.host != chosen.host:  # a worker: its host goes by an address
         shutdown_context().get()
         description = _join(chosen, description.agent.host)
-    return Connection(current_hub(), chosen, description)
+    return Connection(plane.current_hub(), chosen, description)
 
 
-def ask(hub: Hub, process: ProcAddress, record: tuple[Any, ...]) -> Future[Any]:
+def ask(hub: plane.Hub, process: ProcAddress, record: tuple[Any, ...]) -> Future[Any]:
     """As `Connection.ask`, from any hub."""
-    return _ask(hub, process, record, read_answer)
+    return _ask(hub, process, record, plane.read_answer)
 
 
 def _ask(
-    hub: Hub, process: ProcAddress, record: tuple[Any, ...], read: Callable[[Any], R]
+    hub: plane.Hub, process: ProcAddress, record: tuple[Any, ...], read: Callable[[Any], R]
 ) -> Future[R]:
-    promise: Promise[R] = Promise(f"{type(record).__name__} of {process}")
-    ask_one(hub, process, record, lambda reply: promise.resolve(reply, read))
+    promise: plane.Promise[R] = plane.Promise(f"{type(record).__name__} of {process}")
+    plane.ask_one(hub, process, record, lambda reply: promise.resolve(reply, read))
     return promise.future
 
 
 def ask_agents(hosts: Sequence[str], record: tuple[Any, ...]) -> list[Future[Any]]:
     """As `Connection.ask`, of the agents of hosts that this program knows."""
-    hub = current_hub()
+    hub = plane.current_hub()
     return [ask(hub, agent, record) for agent in agents_of(hosts)]
 
 
@@ -207,14 +187,14 @@ def agents_of(hosts: Sequence[str]) -> list[ProcAddress]:
     return [ProcAddress(host, "").agent for host in hosts]
 
 
-def start_host() -> Hub:
+def start_host() -> plane.Hub:
     """Start the agent of this machine, by which others find the program.
 
     A program that has spawned nothing may not have it yet. Returns the hub of this process.
     """
-    hub = current_hub()
+    hub = plane.current_hub()
     if hub.address == hub.root:
-        client().ensure_agent()
+        plane.client().ensure_agent()
     return hub
 
 
@@ -223,7 +203,10 @@ def agents_here() -> Future[list[ProcAddress]]:
     hub = start_host()
     agent = hub.root.agent
     return _ask(
-        hub, agent, DescribeHost(), lambda reply: agents_of([agent.host, *read_answer(reply).hosts])
+        hub,
+        agent,
+        DescribeHost(),
+        lambda reply: agents_of([agent.host, *plane.read_answer(reply).hosts]),
     )
 
 
@@ -234,7 +217,7 @@ def of_all_hosts(what: str, ask: Callable[[list[ProcAddress]], Future[R]]) -> Fu
         what: Description of the wait, for time-out errors.
         ask: Called with the agents, as soon as they are known.
     """
-    found: Promise[R] = Promise(what)
+    found: plane.Promise[R] = plane.Promise(what)
 
     def asked(agents: Future[list[ProcAddress]]) -> None:
         try:
@@ -242,14 +225,14 @@ def of_all_hosts(what: str, ask: Callable[[list[ProcAddress]], Future[R]]) -> Fu
         except BaseException as error:  # an error of this callback would be lost
             found.reject(error)
         else:
-            when_done(answers, lambda done: found.resolve(done, Future.get))
+            plane.when_done(answers, lambda done: found.resolve(done, Future.get))
 
-    when_done(agents_here(), asked)
+    plane.when_done(agents_here(), asked)
     return found.future
 
 
 def procs_of(
-    hub: Hub,
+    hub: plane.Hub,
     agents: Sequence[ProcAddress],
     silent: Callable[[str, str], object],
     seconds: float = PATIENCE,
@@ -271,7 +254,7 @@ def procs_of(
     return found
 
 
-class Gathering(Promise[R]):
+class Gathering(plane.Promise[R]):
     """The answers of many agents to one record, as one; `read` makes it.
 
     Used on the I/O thread, and done when each agent has answered, is lost, or is late.
@@ -294,11 +277,11 @@ class Gathering(Promise[R]):
         self._waiting = set(range(len(agents)))
         super().__init__(what)
 
-    def ask(self, hub: Hub, record: tuple[Any, ...], seconds: float) -> Future[R]:
+    def ask(self, hub: plane.Hub, record: tuple[Any, ...], seconds: float) -> Future[R]:
         """Send it; processes that have not answered after some seconds are late."""
-        send_record(hub, self._agents, record, self)
+        plane.send_record(hub, self._agents, record, self)
         timer = hub.poller.call_later(seconds, lambda: self._time_is_up(seconds))
-        subscribe(self.future, timer.cancel)
+        plane.subscribe(self.future, timer.cancel)
         return self.future
 
     def read(self, frames: Sequence[Any]) -> R:
@@ -314,14 +297,14 @@ class Gathering(Promise[R]):
 
     def reply(self, frame: Any) -> bool:
         if frame.rank in self._waiting:
-            why = refusal(frame)
+            why = plane.refusal(frame)
             if why is None:
                 self._frames[frame.rank] = frame
             else:
                 self.silent[self.name_of(frame.rank)] = why
         return self._came(frame.rank)
 
-    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+    def peer_failed(self, address: ProcAddress, failure: plane.Failure) -> bool:
         # one that is lost after it has answered is as it has said
         for rank in self._waiting.copy():
             if self._agents[rank] == address:
@@ -345,7 +328,9 @@ class Gathering(Promise[R]):
 class _Hosts(Gathering[list[HostedProc]]):
     def read(self, frames: Sequence[Any]) -> list[HostedProc]:
         return [
-            proc for frame in frames for proc in pickling.loads(frame.payload, frame.buffers).procs
+            proc
+            for frame in frames
+            for proc in plane.pickling.loads(frame.payload, frame.buffers).procs
         ]
 
 
@@ -363,8 +348,10 @@ class StartAgain(NamedTuple):
     sure: bool
 
 
-@handles(StartAgain)
-def _start_again(service: ControlService, request: ControlRequest, record: StartAgain) -> None:
+@plane.handles(StartAgain)
+def _start_again(
+    service: plane.ControlService, request: plane.ControlRequest, record: StartAgain
+) -> None:
     worker = os.getppid()
     with open(f"/proc/{worker}/status", errors="replace") as file:
         masks = dict(line.split(":", 1) for line in file)
@@ -404,8 +391,8 @@ def choose(pid: int | None, found: list[Program]) -> Program:
 def _join(program: Program, host: str) -> HostDescription:
     try:
         join(host, program.host)
-        agent = current_hub().address.agent
-        description: HostDescription = ask(current_hub(), agent, DescribeHost()).get(
+        agent = plane.current_hub().address.agent
+        description: HostDescription = ask(plane.current_hub(), agent, DescribeHost()).get(
             timeout=PATIENCE
         )
         if description.release != RELEASE:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
+from contextlib import suppress
 
 
 def _load() -> None:
-    try:
+    with suppress(Exception):  # it is raised below, on the thread that wants it
         importlib.import_module("torch")
-    except Exception:  # it is raised below, on the thread that wants it
-        pass
 
 
 if "torch" not in sys.modules:

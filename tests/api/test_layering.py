@@ -37,10 +37,13 @@ LAYERS = {
     "monarch._proc_stat": 0,
     "monarch._words": 0,
     "monarch._arguments": 0,
+    "monarch._commands": 0,
+    "monarch._extras": 0,
     "monarch._interrupts": 0,
     "monarch._selection": 0,
     "monarch._seeded_forks": 1,
     "monarch._seeds": 0,
+    "monarch._generators": 0.1,
     "monarch._secret": 0,
     "monarch._title": 0.5,
     "monarch._guards": 0.5,
@@ -50,6 +53,7 @@ LAYERS = {
     "monarch._copying": 0,
     "monarch._shared_imports": 0,
     "monarch._stack_dump": 0,
+    "monarch._startup": -0.5,  # scripts import it without the rest
     "monarch._child_watch": 0,
     "monarch._guests": 9,  # names those who are above the engine
     "monarch._slow_imports": 0,
@@ -71,6 +75,7 @@ LAYERS = {
     "monarch.supervision": 5,
     "monarch.trust": 5,
     "monarch._polled_store": 0,
+    "monarch._answering": 4.2,  # answers of planes to control records
     "monarch._kept_store": 4.5,  # stores of torch, for planes
     "monarch.rdma": 4.5,  # what other planes move data with
     "monarch._listening": 4.5,  # who is at the other end of a connection

@@ -4,10 +4,12 @@ curve, and its sandbox keeps its limits.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
 import sys
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,27 @@ def test_the_job_runs_with_sharded_trainers_and_draws_its_curve(tmp_path: Path) 
     rewards = _run(tmp_path, "--steps", "few", "--fsdp", "--plot", str(curve))
     assert list(rewards) == [0, 1, 2, 3]
     assert curve.read_text().startswith("<svg ")
+
+
+def test_a_generator_that_hears_no_more_of_new_weights_fails_its_requests() -> None:
+    from examples.rl.generator import Generator, _Request
+    from examples.rl.weights import Follower
+
+    async def listen() -> None:
+        raise OSError("no board")
+
+    async def run() -> str:
+        generator, follower = Generator.__new__(Generator), Follower.__new__(Follower)
+        follower.listen = listen  # type: ignore[method-assign]
+        follower.stirred, follower.news, follower.version = asyncio.Event(), None, -1
+        asked = _Request(b"", [], 0, asyncio.get_running_loop().create_future())
+        generator.follower, generator.free = follower, []
+        generator.waiting, generator.running = deque([asked]), []
+        with pytest.raises(OSError, match="no board"):
+            await generator._run()
+        return str(asked.done.exception())
+
+    assert "the generator has failed: OSError('no board')" in asyncio.run(run())
 
 
 def test_all_roles_go_on_from_a_checkpoint_to_the_same_curve(tmp_path: Path) -> None:

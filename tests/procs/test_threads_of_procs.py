@@ -106,7 +106,7 @@ def test_a_rank_that_starts_again_has_the_same_share() -> None:
 
 @pytest.mark.parametrize("threads", [0, -1, 1.5, "2", True])
 def test_no_number_of_threads_is_refused(threads: object) -> None:
-    with pytest.raises(ValueError, match="threads must be a whole number from 1 on, or None, got"):
+    with pytest.raises((TypeError, ValueError), match="threads must be (an int|at least 1), got"):
         this_host().spawn_procs(threads=threads)  # type: ignore[arg-type]
 
 

@@ -30,7 +30,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool, seconds: int) -
     for second in range(seconds):
         now[0] = float(second)
         wait.show(f"state {second}")
-    wait.end()
+    wait.__exit__()
     return screen.getvalue()
 
 
@@ -64,7 +64,7 @@ def test_on_a_terminal_what_is_waited_for_is_a_table_that_changes(
     screen.seek(0)
     wait.show("1 of 99", [(str(number), "x") for number in range(99)])
     assert screen.getvalue().count("\n") == 13 and "  ... and 87 more" in screen.getvalue()
-    wait.end()
+    wait.__exit__()
     assert screen.getvalue().endswith("\033[J")
 
 

@@ -125,7 +125,7 @@ def test_who_waits_shows_names_and_moves_the_cursor_by_itself(
     shown = waiting.Waiting("a job")
     shown.show(NAME, [(NAME, "waits"), ("b", NAME)])
     shown.show("again")
-    shown.end()
+    shown.__exit__()
     left = re.sub("\x1b\\[(K|J|2A)|\r", "", screen.getvalue())
     assert left != screen.getvalue() and not OBEYED.search(left)
     assert "\nFORGED" not in left

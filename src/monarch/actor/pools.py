@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from queue import Empty, Queue
 from typing import Any, Generic, TypeVar
 
+from .._arguments import whole
 from .._core.actors.actor import Actor
 from .._core.actors.endpoint import endpoint
 from .._core.calls.future import Future
@@ -76,11 +78,9 @@ class Pool(Generic[T, R]):
                     yield futures.popleft().get()
                 else:  # each future ends: with an answer, or because its rank is gone
                     busy[ended.get()] -= 1
-                try:
+                with suppress(Empty):
                     while True:
                         busy[ended.get_nowait()] -= 1
-                except Empty:
-                    pass
         finally:
             for future in futures:
                 future.cancel()
@@ -119,8 +119,4 @@ def pool(procs: ProcMesh, function: Callable[[T], R], *, in_flight: int = 2) -> 
 
     if not callable(function) or inspect.iscoroutinefunction(function):
         raise TypeError(f"pool takes a plain function of one item, got {function!r}")
-    if not isinstance(in_flight, int) or isinstance(in_flight, bool):
-        raise TypeError(f"in_flight is an int, got {in_flight!r}")
-    if in_flight < 1:
-        raise ValueError(f"in_flight is at least 1, got {in_flight}")
-    return Pool(procs, function, in_flight)
+    return Pool(procs, function, whole(in_flight, "in_flight"))

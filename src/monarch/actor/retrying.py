@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
+from .._arguments import whole
 from .._core.actors.adverbs import CallOptions, Endpoint
 from .._core.actors.answers import Answers
 from .._core.actors.context import context
@@ -57,10 +58,7 @@ def kind_for(name: str, options: CallOptions) -> type[Endpoint[Any, Any]]:
             )
         if not 0 < timeout < math.inf:
             raise ValueError(f"the option timeout of {name} is > 0 and finite, got {timeout!r}")
-    if isinstance(retries, bool) or not isinstance(retries, int):
-        raise TypeError(f"the option retries of {name} is a whole number, got {retries!r}")
-    if retries < 0:
-        raise ValueError(f"the option retries of {name} is >= 0, got {retries!r}")
+    whole(retries, f"the option retries of {name}", least=0)
     return Endpoint if timeout is None and not retries else RetryingEndpoint
 
 

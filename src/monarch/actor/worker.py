@@ -19,6 +19,7 @@ from .._core.calls.promise import Promise
 from .._core.calls.waiting import waited_for
 from .._core.client.client import end_program, is_running
 from .._core.net import unix
+from .._core.net.trust import trust_for
 from .._core.processes.agent_process import start_agent
 from .._core.wire.address import AGENT, ProcAddress, random_name
 from .._core.wire.channel import parse_channel
@@ -49,10 +50,6 @@ class Worker:
         ca: str | os.PathLike[str] | None,
         private_key: str | os.PathLike[str] | None,
     ) -> None:
-        from .._core.net.trust import (
-            trust_for,  # brings TLS, which a program on one machine never needs
-        )
-
         refuse_imports("the start of a worker")
         channel = parse_channel(address)
         trust = trust_for(ca, private_key)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import os
 import socket
 from collections.abc import Sequence
 
 from .. import config
 from .._namedtuple import NamedTuple
+from .._own_address import is_loopback
 
 LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
 
@@ -31,12 +31,7 @@ class Address(NamedTuple):
     @property
     def is_local(self) -> bool:
         """True if only this machine reaches it."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

@@ -6,13 +6,13 @@ tables of the tree, and `Beside` has queries see them, under the ids that they c
 
 from __future__ import annotations
 
-import importlib
 import io
 import threading
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from .._extras import of_extra
 from .._namedtuple import NamedTuple
 from ..telemetry.programs import SCHEMA
 from ..telemetry.query import FoundRows, Needs, Schema, as_columns, library, quoted
@@ -39,13 +39,10 @@ _SETTINGS = {
 
 
 def _streams() -> Any:
-    try:
-        return importlib.import_module("arro3.io")
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            "Arrow over HTTP needs arro3-io where the program runs: pip install 'pymonarch[arrow]'",
-            name=error.name,
-        ) from None
+    missing = (
+        "Arrow over HTTP needs arro3-io where the program runs: pip install 'pymonarch[arrow]'"
+    )
+    return of_extra("arro3.io", missing)
 
 
 def encode(table: Any) -> bytes:

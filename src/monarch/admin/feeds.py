@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from .._namedtuple import NamedTuple
@@ -201,10 +202,8 @@ class FeedReader:
         self._wake()
 
     def _wake(self) -> None:
-        try:
+        with suppress(RuntimeError):  # the server has ended
             self._loop.call_soon_threadsafe(self._news.set)
-        except RuntimeError:  # the server has ended
-            pass
 
     def _take(self) -> list[str]:
         with self._lock:

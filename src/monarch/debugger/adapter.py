@@ -27,14 +27,7 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
-from .._core.plane import (
-    ControlRequest,
-    Hub,
-    Owner,
-    ProcAddress,
-    actors_of,
-    current_hub,
-)
+from .._core import plane
 from ..actor import context
 from . import tracing
 from .debuggee import opened
@@ -57,10 +50,10 @@ _GOODBYE = {
 class _Session:
     """The debugger of this process, as long as an editor is attached."""
 
-    def __init__(self, request: ControlRequest, number: int, editor: str) -> None:
+    def __init__(self, request: plane.ControlRequest, number: int, editor: str) -> None:
         self.number = number
         self._editor = editor
-        self.peer: ProcAddress = request.peer
+        self.peer: plane.ProcAddress = request.peer
         self._request = request
         self._ours, self._theirs = socket.socketpair()
         self._said: SimpleQueue[bytes | None] = SimpleQueue()
@@ -129,7 +122,7 @@ class _Stopped(Followed):
     """
 
     def __init__(
-        self, number: int, who: Who, owner: Owner, aside: bool, closed: Callable[[], object]
+        self, number: int, who: Who, owner: plane.Owner, aside: bool, closed: Callable[[], object]
     ) -> None:
         super().__init__(number, closed)
         self._aside = aside
@@ -150,7 +143,7 @@ class _Stopped(Followed):
 
 _stopped: dict[tracing.Activity, _Stopped] = {}
 _running: _Session | None = None
-_watched: set[Hub] = set()  # of which the end of terminals is told
+_watched: set[plane.Hub] = set()  # of which the end of terminals is told
 _lock = threading.Lock()
 
 
@@ -212,7 +205,7 @@ def _suspend(
     """Have this thread wait for the editor, and tell of its actor meanwhile."""
     frames = tracing.own_frames(frame)
     stopped = None
-    if frames and any(actor is context()._cell for actor in actors_of(current_hub())):
+    if frames and any(actor is context()._cell for actor in plane.actors_of(plane.current_hub())):
         stopped = opened(_Stopped, _stopped, editor)
         stopped.wait(frames)
     try:
@@ -245,7 +238,7 @@ def _yes() -> bool:
     return True
 
 
-def take(hub: Hub, request: ControlRequest, record: Attach | Said | Detach) -> None:
+def take(hub: plane.Hub, request: plane.ControlRequest, record: Attach | Said | Detach) -> None:
     """Take a control record."""
     if isinstance(record, Attach):
         _attach(hub, request, record)
@@ -255,7 +248,7 @@ def take(hub: Hub, request: ControlRequest, record: Attach | Said | Detach) -> N
         session.said(record.data if isinstance(record, Said) else None)
 
 
-def _attach(hub: Hub, request: ControlRequest, record: Attach) -> None:
+def _attach(hub: plane.Hub, request: plane.ControlRequest, record: Attach) -> None:
     global _running
     session = _Session(request, record.session, record.editor)
     with _lock:
@@ -271,7 +264,7 @@ def _attach(hub: Hub, request: ControlRequest, record: Attach) -> None:
     session.start()
 
 
-def _terminal_lost(address: ProcAddress) -> None:
+def _terminal_lost(address: plane.ProcAddress) -> None:
     session = _running
     if session is not None and session.peer == address:
         session.said(None)

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from .._answering import answer_on_thread
 from .._core.plane import ControlRequest, actors_of, current_hub
 from .._rank_selector import RankSelector
 from . import tracing
@@ -26,14 +27,8 @@ def set_breakpoint(request: ControlRequest, record: SetBreakpoint) -> None:
     if record.ranks and not selected("", record.ranks):
         request.answer()
         return
-
-    def run() -> None:
-        try:
-            request.answer(_set(record.file, record.line, record.condition))
-        except Exception as error:
-            request.fail(error)
-
-    threading.Thread(target=run, name="monarch-debugger", daemon=True).start()
+    place = record.file, record.line, record.condition
+    answer_on_thread(request, "monarch-debugger", _set, *place)
 
 
 def _set(name: str, line: int, condition: str) -> tuple[str, str]:

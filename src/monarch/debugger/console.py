@@ -17,19 +17,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TextIO
 
-from .._core.plane import (
-    DEAD,
-    ERROR,
-    DescribeHost,
-    Failure,
-    HostDescription,
-    ProcAddress,
-    current_hub,
-    pickling,
-    random_uid,
-    read_answer,
-    send_record,
-)
+from .._core import plane
 from .._rank_selector import RankSelector
 from .._words import tame
 from ..errors import SupervisionError
@@ -103,13 +91,16 @@ class Console:
     """
 
     def __init__(
-        self, root: ProcAddress, terminal: Terminal, has_left: Callable[[], bool] = lambda: False
+        self,
+        root: plane.ProcAddress,
+        terminal: Terminal,
+        has_left: Callable[[], bool] = lambda: False,
     ) -> None:
         self._root = root
         self._terminal = terminal
         self._has_left = has_left
-        self._hub = current_hub()
-        self._number = random_uid()
+        self._hub = plane.current_hub()
+        self._number = plane.random_uid()
         self._driver = f"{getpass.getuser()}@{socket.gethostname()} (pid {os.getpid()})"
 
     def run(self, first: str = "") -> bool:
@@ -282,7 +273,7 @@ class Console:
 
     def _attach(self, row: protocol.Row, take: bool) -> None:
         link = _Attached(self._root, self._terminal)
-        send_record(
+        plane.send_record(
             self._hub,
             self._root,
             protocol.Drive(row.number, self._number, self._driver, take),
@@ -300,7 +291,7 @@ class Console:
             self._ask(protocol.Release(row.number, self._number))
             self._terminal.write(f"\nDetached from debug session for {name}\n")
         finally:  # the terminal may have hung up anywhere; once it is detached, this does nothing
-            send_record(self._hub, self._root, protocol.Release(row.number, self._number))
+            plane.send_record(self._hub, self._root, protocol.Release(row.number, self._number))
 
     def _converse(self, row: protocol.Row, link: _Attached, name: str) -> bool:
         """Pass lines on; whether it is to be detached, rather than over."""
@@ -350,9 +341,9 @@ class Console:
 
         Procs may end meanwhile.
         """
-        here: HostDescription = ask(self._hub, self._hub.address.agent, DescribeHost()).get(
-            timeout=PATIENCE
-        )
+        here: plane.HostDescription = ask(
+            self._hub, self._hub.address.agent, plane.DescribeHost()
+        ).get(timeout=PATIENCE)
         found = here.procs + procs_of(self._hub, agents_of(here.hosts), self._unreached)
         asked = [
             (proc, ask(self._hub, proc.address, record))
@@ -376,7 +367,7 @@ class Console:
 class _Attached:
     """The request that gets a session's output as answers, while a terminal is attached to it."""
 
-    def __init__(self, root: ProcAddress, terminal: Terminal) -> None:
+    def __init__(self, root: plane.ProcAddress, terminal: Terminal) -> None:
         self._root = root
         self._terminal = terminal
         self._said: SimpleQueue[Any] = SimpleQueue()
@@ -391,7 +382,7 @@ class _Attached:
             PermissionError: Another terminal is.
             LookupError: It has ended.
         """
-        read_answer(self._said.get())
+        plane.read_answer(self._said.get())
 
     def next(self, has_left: Callable[[], bool]) -> Any:
         """The next event.
@@ -406,7 +397,7 @@ class _Attached:
                 if has_left():
                     raise BrokenPipeError("the terminal has hung up") from None
             else:
-                return read_answer(reply)
+                return plane.read_answer(reply)
 
     def typing(self) -> _Attached:
         """While a line is read, its end is told at once."""
@@ -424,15 +415,15 @@ class _Attached:
 
     def reply(self, frame: Any) -> bool:
         self._said.put(frame)
-        if frame.flags in (ERROR, DEAD):
+        if frame.flags in (plane.ERROR, plane.DEAD):
             return True
-        event = pickling.loads(frame.payload, frame.buffers)
+        event = plane.pickling.loads(frame.payload, frame.buffers)
         last = event is not True and event[0] in (protocol.ENDED, protocol.TAKEN)
         if last:
             self._tell()
         return last
 
-    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+    def peer_failed(self, address: plane.ProcAddress, failure: plane.Failure) -> bool:
         if address != self._root:
             return False
         self._said.put(failure)
@@ -451,7 +442,7 @@ def debug() -> None:
 
     It returns after `quit`.
     """
-    Console(current_hub().root, _Input()).run()
+    Console(plane.current_hub().root, _Input()).run()
 
 
 class _Input:

@@ -25,17 +25,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any
 
-from .._core.plane import (
-    Failure,
-    HostedProc,
-    Hub,
-    ProcAddress,
-    check_same_user,
-    pickling,
-    random_uid,
-    refusal,
-    send_record,
-)
+from .._core import plane
 from .._listening import Refusals, limit
 from .._rank_selector import RankSelector
 from ..programs import Connection, procs_of
@@ -55,7 +45,7 @@ _ABLE = json.loads(Path(__file__).with_name("capabilities.json").read_text("utf-
 
 def find(
     connection: Connection, mesh: str, ranks: str, silent: Callable[[str, str], object]
-) -> list[HostedProc]:
+) -> list[plane.HostedProc]:
     """The procs of a mesh that an expression for ranks means, in order.
 
     Args:
@@ -96,8 +86,8 @@ class Port:
 
     def __init__(
         self,
-        hub: Hub,
-        proc: ProcAddress,
+        hub: plane.Hub,
+        proc: plane.ProcAddress,
         port: int,
         tell: Callable[[str], None],
         token: str,
@@ -139,7 +129,7 @@ class Port:
     def _talk(self, editor: socket.socket) -> None:
         with editor, editor.makefile("rb") as file:
             try:
-                check_same_user(editor)
+                plane.check_same_user(editor)
                 limit(editor, socket.SO_RCVTIMEO, _SPEAKS_WITHIN)
                 limit(editor, socket.SO_SNDTIMEO, _READS_WITHIN)
                 messages = _Messages(file)
@@ -255,8 +245,8 @@ class _Relay:
 
     def __init__(
         self,
-        hub: Hub,
-        proc: ProcAddress,
+        hub: plane.Hub,
+        proc: plane.ProcAddress,
         editor: socket.socket,
         tell: Callable[[str], None],
         first: dict[str, Any],
@@ -267,7 +257,7 @@ class _Relay:
         self._editor = editor
         self._tell = tell
         self._first: dict[str, Any] | None = first  # None once the rank has answered it
-        self._session = random_uid()
+        self._session = plane.random_uid()
         # what the editor is sent; empty bytes as the last
         self._said: SimpleQueue[bytes] = SimpleQueue()
         self._over = threading.Event()
@@ -285,7 +275,7 @@ class _Relay:
         writer = threading.Thread(target=self._write, name="monarch-dap-writer", daemon=True)
         writer.start()
         editor = f"an editor, {getpass.getuser()}@{socket.gethostname()} (pid {os.getpid()})"
-        send_record(self._hub, self._proc, Attach(self._session, editor), self)
+        plane.send_record(self._hub, self._proc, Attach(self._session, editor), self)
         try:
             for request in (self._first, attach):
                 self._pass_on(json.dumps(request).encode())
@@ -294,7 +284,7 @@ class _Relay:
             self._hang_up()  # which ends a write, too
         finally:
             try:
-                send_record(self._hub, self._proc, Detach(self._session))
+                plane.send_record(self._hub, self._proc, Detach(self._session))
                 self._over.wait(_ENDED_WITHIN)
             finally:  # also of a hub that has ended
                 self._said.put(b"")
@@ -313,7 +303,7 @@ class _Relay:
             pass  # it has left
 
     def _pass_on(self, message: bytes) -> None:
-        send_record(self._hub, self._proc, Said(self._session, framed(message)))
+        plane.send_record(self._hub, self._proc, Said(self._session, framed(message)))
 
     def _write(self) -> None:
         held = b""
@@ -345,16 +335,16 @@ class _Relay:
     # on the I/O thread, which never waits for the editor
 
     def reply(self, frame: Any) -> bool:
-        why = refusal(frame)
+        why = plane.refusal(frame)
         if why is not None:
             return self._ended(why)
-        data = pickling.loads(frame.payload, frame.buffers)
+        data = plane.pickling.loads(frame.payload, frame.buffers)
         if not data:
             return self._ended("")
         self._said.put(data)
         return False
 
-    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+    def peer_failed(self, address: plane.ProcAddress, failure: plane.Failure) -> bool:
         return address == self._proc and self._ended(failure.reason)
 
     def _ended(self, why: str) -> bool:

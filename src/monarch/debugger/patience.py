@@ -13,27 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .._core.plane import (
-    ControlRequest,
-    DescribeHost,
-    Failure,
-    Hub,
-    ProcAddress,
-    actors_of,
-    ask_one,
-    current_hub,
-    debugged,
-    read_answer,
-    refusal,
-    send_record,
-)
+from .._core import plane
 from ..actor.activities import blocked
 from ..programs import agents_of
 from .protocol import InDebugger
 
 _AGAIN = 1.0  # seconds
 
-ActorAt = tuple[ProcAddress, int]
+ActorAt = tuple[plane.ProcAddress, int]
 
 
 class Patience:
@@ -45,12 +32,12 @@ class Patience:
         hub: That of the root client.
     """
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: plane.Hub) -> None:
         self._hub = hub
         self._actors: set[ActorAt] = set()
         # those that wait for one, by their procs
-        self._waiting: dict[ProcAddress, set[ActorAt]] = {}
-        self._told: set[ProcAddress] = set()
+        self._waiting: dict[plane.ProcAddress, set[ActorAt]] = {}
+        self._told: set[plane.ProcAddress] = set()
         self._ticks = False
 
     def set(self, actors: set[ActorAt]) -> None:
@@ -74,7 +61,7 @@ class Patience:
             return
         self._ticks = False
         for proc in self._told:
-            send_record(self._hub, proc, InDebugger(()))
+            plane.send_record(self._hub, proc, InDebugger(()))
         self._told.clear()
 
     def _note(self) -> None:
@@ -88,36 +75,38 @@ class Patience:
 
         self._describe(self._hub.address.agent, here)
 
-    def _describe(self, agent: ProcAddress, then: Callable[[Any], object]) -> None:
-        ask_one(self._hub, agent, DescribeHost(), lambda reply: _if_answered(reply, then))
+    def _describe(self, agent: plane.ProcAddress, then: Callable[[Any], object]) -> None:
+        plane.ask_one(
+            self._hub, agent, plane.DescribeHost(), lambda reply: _if_answered(reply, then)
+        )
 
     def _tell(self, description: Any) -> None:
-        record = InDebugger(tuple(debugged.copy()))
+        record = InDebugger(tuple(plane.debugged.copy()))
         for proc in description.procs if self._actors else ():
             if proc.root == self._hub.address:
                 self._told.add(proc.address)
                 self._tell_proc(proc.address, record)
 
-    def _tell_proc(self, proc: ProcAddress, record: InDebugger) -> None:
+    def _tell_proc(self, proc: plane.ProcAddress, record: InDebugger) -> None:
         def waits(uids: Any) -> None:
             if self._actors:
                 self._waiting[proc] = {(proc, uid) for uid in uids}
                 self._note()
 
-        ask_one(self._hub, proc, record, lambda reply: _if_answered(reply, waits))
+        plane.ask_one(self._hub, proc, record, lambda reply: _if_answered(reply, waits))
 
 
 def _if_answered(reply: Any, then: Callable[[Any], object]) -> None:
-    if not isinstance(reply, Failure) and refusal(reply) is None:
-        then(read_answer(reply))
+    if not isinstance(reply, plane.Failure) and plane.refusal(reply) is None:
+        then(plane.read_answer(reply))
 
 
 def _replace(actors: set[ActorAt]) -> None:
-    debugged.difference_update(debugged - actors)
-    debugged.update(actors)
+    plane.debugged.difference_update(plane.debugged - actors)
+    plane.debugged.update(actors)
 
 
-def take(hub: Hub, request: ControlRequest, record: InDebugger) -> None:
+def take(hub: plane.Hub, request: plane.ControlRequest, record: InDebugger) -> None:
     """Take note of them, in a proc."""
     _replace(set(record.actors))
     request.answer(_waiting_here() if record.actors else [])
@@ -129,12 +118,12 @@ def _waiting_here() -> list[int]:
     Actors that wait with a time limit are not noted: any actor may be the one they wait for.
     """
     found: set[int] = set()
-    hub = current_hub()
+    hub = plane.current_hub()
     for wait in blocked(hub):
-        if any((proc, wait.uid) in debugged for proc in wait.silent):
+        if any((proc, wait.uid) in plane.debugged for proc in wait.silent):
             found.update(
                 [wait.actor.uid]
                 if wait.actor is not None
-                else [actor.uid for actor in actors_of(hub)]
+                else [actor.uid for actor in plane.actors_of(hub)]
             )
     return list(found)

@@ -21,12 +21,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from traceback import format_exception_only
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
+from .._answering import answer_with
 from .._core.plane import ControlRequest, Owner
 from . import tracing
 from .protocol import ENDED, OUTPUT, PROMPT, RUNNING, Event, StackLine, StopPlace, Who
@@ -245,7 +246,8 @@ class DebugSession(Followed, pdb.Pdb):
             if isinstance(item, Typed):
                 self._output.begin()
                 return item.line + "\n"
-            self._answer(item)
+            # what it looks at may run code of the program, which raises
+            answer_with(item.request, self._completions, item.line, item.begin, item.end)
 
     def _given_up(self) -> bool:
         if self._owner.ending is not None:
@@ -254,12 +256,6 @@ class DebugSession(Followed, pdb.Pdb):
         return (
             limit is not None and not self._watched and time.monotonic() > self._alone_since + limit
         )
-
-    def _answer(self, question: CompletionRequest) -> None:
-        try:
-            question.request.answer(self._completions(question.line, question.begin, question.end))
-        except Exception as error:  # raised by a class when its attributes are inspected
-            question.request.fail(error)
 
     def _completions(self, line: str, begin: int, end: int) -> list[str]:
         text = line[begin:end]
@@ -316,10 +312,8 @@ class DebugSession(Followed, pdb.Pdb):
         assert self.curframe is not None
         console = _Console(self, {**self.curframe.f_globals, **self.curframe.f_locals})
         with _streams.of(self._output):
-            try:
+            with suppress(SystemExit):
                 console.interact(banner="*interactive*", exitmsg="")
-            except SystemExit:
-                pass
 
 
 class _Output:

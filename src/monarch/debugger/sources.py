@@ -12,17 +12,8 @@ import linecache
 import sys
 import threading
 
-from .._core.plane import (
-    ERROR,
-    ControlRequest,
-    Failure,
-    Promise,
-    Reply,
-    ask_one,
-    block,
-    current_hub,
-    pickling,
-)
+from .._answering import answer_on_thread
+from .._core import plane
 from .protocol import GetSource
 
 _PATIENCE = 2.0  # seconds
@@ -38,7 +29,7 @@ def fetch(file: str) -> list[str]:
 
     It is None if the client does not have them either.
     """
-    hub = current_hub()
+    hub = plane.current_hub()
     if (
         file in _asked
         or len(_asked) >= _MOST_FILES
@@ -46,10 +37,10 @@ def fetch(file: str) -> list[str]:
     ):
         return []
     _asked.add(file)
-    came: Promise[str | None] = Promise(f"the source of {file}")
-    ask_one(hub, hub.root, GetSource(file), lambda reply: came.resolve(_text(reply)))
+    came: plane.Promise[str | None] = plane.Promise(f"the source of {file}")
+    plane.ask_one(hub, hub.root, GetSource(file), lambda reply: came.resolve(_text(reply)))
     try:
-        block(came.future, _PATIENCE)
+        plane.block(came.future, _PATIENCE)
     except TimeoutError:
         return []
     text = came.future.get()
@@ -60,21 +51,19 @@ def fetch(file: str) -> list[str]:
     return lines
 
 
-def _text(reply: Reply) -> str | None:
-    if isinstance(reply, Failure) or reply.flags == ERROR:
+def _text(reply: plane.Reply) -> str | None:
+    if isinstance(reply, plane.Failure) or reply.flags == plane.ERROR:
         return None
-    text: str | None = pickling.loads(reply.payload, reply.buffers)
+    text: str | None = plane.pickling.loads(reply.payload, reply.buffers)
     return text
 
 
-def answer(request: ControlRequest, record: GetSource) -> None:
+def answer(request: plane.ControlRequest, record: GetSource) -> None:
     """The text of a module that this program has loaded, or of a cell; asked at the client.
 
     Other files are refused.
     """
-    threading.Thread(
-        target=lambda: request.answer(read(record.file)), name="monarch-debugger", daemon=True
-    ).start()
+    answer_on_thread(request, "monarch-debugger", read, record.file)
 
 
 def read(file: str) -> str | None:

@@ -12,18 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from .._core.plane import (
-    DEAD,
-    ERROR,
-    ControlRequest,
-    Failure,
-    Hub,
-    ProcAddress,
-    ask_one,
-    pickling,
-    refusal,
-    send_record,
-)
+from .._core import plane
 from . import protocol, sources
 from .notices import Notices
 from .patience import Patience
@@ -38,7 +27,7 @@ class SessionEntry:
     def __init__(
         self,
         number: int,
-        proc: ProcAddress,
+        proc: plane.ProcAddress,
         name: int,
         who: protocol.Who,
         place: protocol.StopPlace,
@@ -57,7 +46,7 @@ class SessionEntry:
         self.editor = editor
         self.driver = editor
         self.terminal = _NO_TERMINAL if editor else 0
-        self.attached: ControlRequest | None = None
+        self.attached: plane.ControlRequest | None = None
 
     def tell(self, event: protocol.Event) -> None:
         if self.attached is not None:
@@ -77,7 +66,7 @@ class Table:
         hub: That of the root client.
     """
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: plane.Hub) -> None:
         self._hub = hub
         self._entries: dict[int, SessionEntry] = {}
         self._numbers = itertools.count(1)
@@ -104,12 +93,12 @@ class Table:
 
     # what ranks say
 
-    def opened(self, request: ControlRequest, record: protocol.Opened) -> None:
+    def opened(self, request: plane.ControlRequest, record: protocol.Opened) -> None:
         opened = record.number, record.who, record.place, record.editor
         entry = SessionEntry(next(self._numbers), request.peer, *opened)
         self._entries[entry.number] = entry
         self._note_debugged()
-        send_record(
+        plane.send_record(
             self._hub,
             entry.proc,
             protocol.Follow(record.number),
@@ -141,10 +130,10 @@ class Table:
 
     # what terminals ask
 
-    def list(self, request: ControlRequest, record: protocol.ListSessions) -> None:
+    def list(self, request: plane.ControlRequest, record: protocol.ListSessions) -> None:
         request.answer(self.rows())
 
-    def drive(self, request: ControlRequest, record: protocol.Drive) -> None:
+    def drive(self, request: plane.ControlRequest, record: protocol.Drive) -> None:
         entry = self._entries.get(record.session)
         if entry is None:
             request.fail(LookupError("the session has ended"))
@@ -165,9 +154,9 @@ class Table:
             request.answer((protocol.OUTPUT, entry.output, None))
         if entry.stopped and not entry.owed:
             request.answer((protocol.PROMPT, entry.prompt, entry.place))
-        send_record(self._hub, entry.proc, protocol.TerminalAttached(entry.name, True))
+        plane.send_record(self._hub, entry.proc, protocol.TerminalAttached(entry.name, True))
 
-    def release(self, request: ControlRequest, record: protocol.Release) -> None:
+    def release(self, request: plane.ControlRequest, record: protocol.Release) -> None:
         entry = self._entries.get(record.session)
         if entry is not None and entry.terminal == record.terminal:
             self._detach(entry)
@@ -175,14 +164,14 @@ class Table:
 
     def _detach(self, entry: SessionEntry) -> None:
         entry.attached, entry.terminal, entry.driver = None, 0, ""
-        send_record(self._hub, entry.proc, protocol.TerminalAttached(entry.name, False))
+        plane.send_record(self._hub, entry.proc, protocol.TerminalAttached(entry.name, False))
 
-    def _terminal_lost(self, address: ProcAddress) -> None:
+    def _terminal_lost(self, address: plane.ProcAddress) -> None:
         for entry in list(self._entries.values()):
             if entry.attached is not None and entry.attached.peer == address:
                 self._detach(entry)
 
-    def send(self, request: ControlRequest, record: protocol.Send) -> None:
+    def send(self, request: plane.ControlRequest, record: protocol.Send) -> None:
         entry = self._entries.get(record.session)
         if entry is None:
             request.answer("the session has ended")
@@ -193,10 +182,10 @@ class Table:
         else:
             entry.output = ""
             entry.owed += 1
-            send_record(self._hub, entry.proc, protocol.Type(entry.name, record.line))
+            plane.send_record(self._hub, entry.proc, protocol.Type(entry.name, record.line))
             request.answer("")
 
-    def ask(self, request: ControlRequest, record: protocol.Ask) -> None:
+    def ask(self, request: plane.ControlRequest, record: protocol.Ask) -> None:
         entry = self._entries.get(record.session)
         if entry is None or not entry.stopped or entry.editor:
             request.answer([])
@@ -205,50 +194,50 @@ class Table:
         def answered(reply: Any) -> None:
             words = (
                 []
-                if isinstance(reply, Failure) or reply.flags == ERROR
-                else pickling.loads(reply.payload)
+                if isinstance(reply, plane.Failure) or reply.flags == plane.ERROR
+                else plane.pickling.loads(reply.payload)
             )
             request.answer(words)
 
         question = protocol.Complete(entry.name, record.line, record.begin, record.end)
-        ask_one(self._hub, entry.proc, question, answered)
+        plane.ask_one(self._hub, entry.proc, question, answered)
 
-    def source(self, request: ControlRequest, record: protocol.GetSource) -> None:
+    def source(self, request: plane.ControlRequest, record: protocol.GetSource) -> None:
         sources.answer(request, record)
 
 
 class _Following:
     """The request that gets a session's output as answers."""
 
-    def __init__(self, proc: ProcAddress, said: Callable[[protocol.Event], None]) -> None:
+    def __init__(self, proc: plane.ProcAddress, said: Callable[[protocol.Event], None]) -> None:
         self._proc = proc
         self._said = said
 
     def reply(self, frame: Any) -> bool:
-        why = refusal(frame)
-        if frame.flags == DEAD:
-            event: protocol.Event = _ended(pickling.loads(frame.payload))
+        why = plane.refusal(frame)
+        if frame.flags == plane.DEAD:
+            event: protocol.Event = _ended(plane.pickling.loads(frame.payload))
         elif why is not None:
             event = (protocol.ENDED, why, None)
         else:
-            event = pickling.loads(frame.payload, frame.buffers)
+            event = plane.pickling.loads(frame.payload, frame.buffers)
         self._said(event)
         return event[0] == protocol.ENDED
 
-    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+    def peer_failed(self, address: plane.ProcAddress, failure: plane.Failure) -> bool:
         if address != self._proc:
             return False
         self._said(_ended(failure))
         return True
 
 
-def _ended(failure: Failure) -> protocol.Event:
+def _ended(failure: plane.Failure) -> protocol.Event:
     return protocol.ENDED, f"its process has ended: {failure.reason}", None
 
 
 _tables: weakref.WeakKeyDictionary[Any, Table] = weakref.WeakKeyDictionary()
 
-_TAKERS: dict[type, Callable[[Table, ControlRequest, Any], None]] = {
+_TAKERS: dict[type, Callable[[Table, plane.ControlRequest, Any], None]] = {
     protocol.Opened: Table.opened,
     protocol.GetSource: Table.source,
     protocol.ListSessions: Table.list,
@@ -259,7 +248,7 @@ _TAKERS: dict[type, Callable[[Table, ControlRequest, Any], None]] = {
 }
 
 
-def take(hub: Hub, request: ControlRequest, record: Any) -> None:
+def take(hub: plane.Hub, request: plane.ControlRequest, record: Any) -> None:
     """Take a control record."""
     if hub.address != hub.root:
         request.fail(

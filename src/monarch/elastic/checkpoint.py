@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 import torch
 
 from ..errors import ElasticError
-from .state import Empty, Keys, Whole, is_sharded, load_state_dicts, replaced, state_dicts
+from ..rdma.distributed import is_distributed
+from .state import Empty, Keys, Whole, load_state_dicts, replaced, state_dicts
 
 _FORMAT = "torch.distributed.checkpoint"  # imported by those who write
 _NAME = "step-"
@@ -190,7 +191,7 @@ def _writes(value: Any, rank: int) -> bool:
 
     A shard that several ranks have is written by the first of them, everything else by rank 0.
     """
-    if not is_sharded(value):
+    if not is_distributed(value):
         return rank == 0
     coordinates = zip(value.device_mesh.get_coordinate(), value.placements, strict=True)
     return all(index == 0 for index, placement in coordinates if placement.is_replicate()) and bool(

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
@@ -442,7 +442,5 @@ async def _stopped(procs: ProcMesh) -> None:
 
 
 def _tell(endpoint: Any, *args: Any) -> None:
-    try:
+    with suppress(SupervisionError):  # who waits for it is told
         endpoint.broadcast(*args)
-    except SupervisionError:
-        pass  # who waits for it is told

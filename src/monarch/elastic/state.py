@@ -17,6 +17,7 @@ import torch
 
 from ..rdma import Shard, SharedState, pull, share_state
 from ..rdma.blocks import Block, cover
+from ..rdma.distributed import is_distributed
 
 _PULL_TIMEOUT = 600.0  # seconds; the end of the owner ends it at once
 Keys = tuple[Any, ...]
@@ -139,7 +140,7 @@ class Empty:
 
     def tensor(self, keys: Keys, whole: Whole) -> torch.Tensor:
         like = self._find(keys)
-        if not is_sharded(like) or tuple(like.shape) != whole.shape:
+        if not is_distributed(like) or tuple(like.shape) != whole.shape:
             return torch.empty(whole.shape, dtype=whole.dtype)
         shape, _ = _layout(like, keys)
         local = torch.empty(shape, dtype=whole.dtype, device=like.device)
@@ -181,13 +182,7 @@ def load_state_dicts(state: Mapping[str, Any], found: Mapping[str, Any]) -> None
 
 def any_sharded(state: Mapping[str, Any]) -> bool:
     """Return whether ranks may have different parts of the state."""
-    return any(is_sharded(value) for _, value in _leaves(state_dicts(state)))
-
-
-def is_sharded(value: Any) -> bool:
-    """Return whether the tensor is a `DTensor`. A process that has one has imported its module."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(value, module.DTensor)
+    return any(is_distributed(value) for _, value in _leaves(state_dicts(state)))
 
 
 def replaced(value: Any, change: Callable[[Keys, Any], Any], keys: Keys = ()) -> Any:
@@ -203,14 +198,14 @@ def replaced(value: Any, change: Callable[[Keys, Any], Any], keys: Keys = ()) ->
 
 def _local(tensor: Any) -> torch.Tensor:
     """Return this rank's part of the tensor, in place."""
-    local: torch.Tensor = tensor.to_local() if is_sharded(tensor) else tensor
+    local: torch.Tensor = tensor.to_local() if is_distributed(tensor) else tensor
     return local
 
 
 def _layout(tensor: Any, keys: Keys) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Shape of this rank's part of a tensor, and where in the whole it begins."""
     shape = tuple(tensor.shape)
-    if not is_sharded(tensor):
+    if not is_distributed(tensor):
         return shape, (0,) * len(shape)
     if any(placement.is_partial() for placement in tensor.placements):
         raise TypeError(

@@ -6,6 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
+from .._commands import run_caught
 from ..errors import EnvironmentFailed
 
 _LIMIT = 120.0  # seconds
@@ -43,14 +44,7 @@ class CondaEnvironment:
         """
         command = ["conda", "env", "export", "--prefix", str(self.conda_prefix)]
         try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_LIMIT,
-                check=False,
-            )
+            done = run_caught(command, _LIMIT)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise EnvironmentFailed(
                 f"conda can't be asked what {self.conda_prefix} consists of: {error}"

@@ -13,10 +13,10 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import threading
 from pathlib import Path
 from typing import Any
 
+from .._answering import answer_on_thread
 from .._core.plane import ControlRequest, ProcAddress, handles
 from .._namedtuple import NamedTuple
 from ..errors import EnvironmentFailed
@@ -50,16 +50,13 @@ class Enter(NamedTuple):
 
 @handles(Enter)
 def _enter(service: Any, request: ControlRequest, record: Enter) -> None:
-    def work() -> None:
-        try:
-            folder = _made(record)
-            start_procs_in(record.root, record.python, folder)
-        except Exception as error:
-            request.fail(error)
-        else:
-            request.answer(folder)
+    answer_on_thread(request, "monarch-environment", _entered, record)
 
-    threading.Thread(target=work, name="monarch-environment", daemon=True).start()
+
+def _entered(record: Enter) -> str:
+    folder = _made(record)
+    start_procs_in(record.root, record.python, folder)
+    return folder
 
 
 def _made(record: Enter) -> str:

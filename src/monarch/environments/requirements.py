@@ -11,12 +11,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from .._extras import TOML, of_extra
 from ..errors import EnvironmentFailed
 
 _OPTION = re.compile(r"(-[rce]|--(?:requirement|constraint|editable)(?=[\s=]))[\s=]*(.+)")
@@ -214,17 +214,10 @@ def _dynamic(project: Path) -> EnvironmentFailed:
 
 
 def _toml(file: Path) -> dict[str, Any]:
+    missing = f"to read {file}, Python 3.10 needs tomli on the hosts: pip install tomli"
+    toml = of_extra(TOML, missing, EnvironmentFailed)
     try:
-        if sys.version_info >= (3, 11):
-            import tomllib
-        else:
-            import tomli as tomllib
-    except ModuleNotFoundError:
-        raise EnvironmentFailed(
-            f"to read {file}, Python 3.10 needs tomli on the hosts: pip install tomli"
-        ) from None
-    try:
-        whole: dict[str, Any] = tomllib.loads(text_of(file))
+        whole: dict[str, Any] = toml.loads(text_of(file))
     except ValueError as error:
         raise EnvironmentFailed(f"{file} is not valid TOML: {error}") from None
     return whole

@@ -1,7 +1,7 @@
 """The checks of `monarch doctor --gpu`: what this package does on GPUs, tried on this host.
 
 A check is a short program as a user would write it, in the public names of this package. It returns
-what it has seen in a few words, or raises what is wrong. Each runs in a process of its own, so that
+its findings in a few words, or raises an error. Each runs in a process of its own, so that
 one which breaks, or hangs, does not take the others with it. Without a GPU the same programs run on
 CPUs, as far as that makes sense, over gloo.
 

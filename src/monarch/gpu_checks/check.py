@@ -41,7 +41,7 @@ class Check(NamedTuple):
 
     Attributes:
         name: For people, and in JSON.
-        run: Tries it; returns what was seen in a few words, and raises what is wrong.
+        run: Tries it; returns its findings in a few words, and raises an error if one is wrong.
         needs: Keys of `Machine.missing`; it is skipped where one of them is.
         limit: Seconds in which it must be done.
     """
@@ -58,7 +58,7 @@ class Result(NamedTuple):
     Attributes:
         name: Of the check.
         outcome: ``"ok"``, ``"failed"`` or ``"skipped"``.
-        words: What was seen; what was wanted and got; or why it was skipped.
+        words: Findings; the wanted and the found value; or the reason for skipping it.
         seconds: How long it took.
         details: Tracebacks; of one that hung, what all its processes did.
     """
@@ -71,15 +71,15 @@ class Result(NamedTuple):
 
 
 class CheckFailed(AssertionError):
-    """Something is not as it should be; the text says what was wanted, and what was got."""
+    """Something is not as it should be; the text has the wanted and the found value."""
 
 
 def expect(what: str, got: Any, wanted: Any, tolerance: float = 0.0) -> None:
     """Compare numbers, texts, or lists of them.
 
     Args:
-        what: What is compared, for people.
-        got: What was found.
+        what: Name of the compared value, for people.
+        got: The found value.
         wanted: What it should be.
         tolerance: By how much numbers may differ, relative to those above 1.
 

@@ -164,15 +164,13 @@ def _lock(fd: int, path: Path) -> None:
 def _holder(fd: int) -> str:
     """Return the holder of the lock on a file, for messages."""
     inode = f":{os.fstat(fd).st_ino}"
-    try:
+    with suppress(OSError, IndexError):  # it has just let go
         for line in Path("/proc/locks").read_text().splitlines():
             fields = line.split()
             if fields[1] == "FLOCK" and fields[5].endswith(inode):
                 words = Path(f"/proc/{fields[4]}/cmdline").read_bytes().split(b"\0")
                 command = b" ".join(words).decode(errors="replace")
                 return f"process {fields[4]} ({command.strip()[:100]})"
-    except (OSError, IndexError):  # it has just let go
-        pass
     return "another program"
 
 

@@ -18,18 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from ..actor import (
-    Actor,
-    Future,
-    HostMesh,
-    MeshFailure,
-    Point,
-    Port,
-    concurrent_endpoint,
-    current_rank,
-    endpoint,
-    this_proc,
-)
+from .. import actor
 
 _SUBDIR = "$SUBDIR"
 
@@ -38,7 +27,7 @@ RankPlace = tuple[int, dict[str, int]]
 
 
 def exec_command(
-    host_mesh: HostMesh,
+    host_mesh: actor.HostMesh,
     cmd: Sequence[str],
     env: Mapping[str, str] | None = None,
     workdir: str | None = None,
@@ -46,7 +35,7 @@ def exec_command(
     rank: int | None = None,
     point: Mapping[str, int] | None = None,
     per_host: Mapping[str, int] | None = None,
-) -> Future[int]:
+) -> actor.Future[int]:
     """Run a command on hosts. It starts at once; its output is shown line by line.
 
     Each rank has the variables ``MONARCH_RANK_<dim>`` and ``MONARCH_SIZE_<dim>`` for each dimension
@@ -110,12 +99,12 @@ class Running(NamedTuple):
         signal: Sends a signal to the command on every rank.
     """
 
-    status: Future[int]
+    status: actor.Future[int]
     signal: Callable[[int], None]
 
 
 def start(
-    host_mesh: HostMesh,
+    host_mesh: actor.HostMesh,
     command: RunningCommand,
     places: Sequence[RankPlace],
     per_host: Mapping[str, int] | None = None,
@@ -134,15 +123,15 @@ def start(
     coordinates = [{**place, **each} for _, place in places for each in _points(per_host)]
     if host_mesh._python:  # of a mount, with what belongs to it
         command = command._replace(programs=os.path.dirname(host_mesh._python))
-    runner: Any = this_proc().spawn("exec", _Runner, command, os.getcwd())
-    status: Future[int] = runner.run.call_one(
+    runner: Any = actor.this_proc().spawn("exec", _Runner, command, os.getcwd())
+    status: actor.Future[int] = runner.run.call_one(
         hosts, per_host, coordinates, {**host_mesh.sizes, **per_host}
     )
     status.add_done_callback(lambda _: runner.stop("the command has ended"))
     return Running(status, runner.signal.broadcast)
 
 
-class _Runner(Actor):
+class _Runner(actor.Actor):
     """Owns the procs of one command, in the client."""
 
     def __init__(self, command: RunningCommand, folder: str) -> None:
@@ -151,13 +140,13 @@ class _Runner(Actor):
         self._ranks: Any = None
         self._signal = 0  # the last that was sent before there were ranks
 
-    def __supervise__(self, failure: MeshFailure) -> bool:
+    def __supervise__(self, failure: actor.MeshFailure) -> bool:
         return True  # the waits for the rank end with this error
 
-    @concurrent_endpoint
+    @actor.concurrent_endpoint
     async def run(
         self,
-        hosts: HostMesh,
+        hosts: actor.HostMesh,
         per_host: dict[str, int],
         coordinates: list[dict[str, int]],
         sizes: dict[str, int],
@@ -169,19 +158,19 @@ class _Runner(Actor):
             )
             if self._signal:
                 self._ranks.signal.broadcast(self._signal)
-            statuses: dict[Point, int] = dict((await self._ranks.run.call()).items())
+            statuses: dict[actor.Point, int] = dict((await self._ranks.run.call()).items())
             return max(status if status >= 0 else 128 - status for status in statuses.values())
         finally:
             await procs.stop("the command has ended")
 
-    @endpoint
+    @actor.endpoint
     async def signal(self, number: int) -> None:
         self._signal = number
         if self._ranks is not None:
             self._ranks.signal.broadcast(number)
 
 
-class _CommandRank(Actor):
+class _CommandRank(actor.Actor):
     def __init__(
         self,
         command: RunningCommand,
@@ -191,12 +180,12 @@ class _CommandRank(Actor):
     ) -> None:
         self._command = command
         self._folder = folder if os.path.isdir(folder) else None  # that of the client
-        self._place = coordinates[current_rank().rank]
+        self._place = coordinates[actor.current_rank().rank]
         self._sizes = sizes
         self._process: subprocess.Popen[bytes] | None = None
         self._signal = 0  # one that came before the command was started
 
-    @concurrent_endpoint
+    @actor.concurrent_endpoint
     async def run(self) -> int:
         """Run it to its end; its exit status, negative for a signal."""
         # is there already, in an async actor; programs that only describe jobs need none of it
@@ -229,7 +218,7 @@ class _CommandRank(Actor):
                 stderr=err,
             )
 
-    @endpoint
+    @actor.endpoint
     async def signal(self, number: int) -> None:
         self._signal = number
         if self._process is not None:
@@ -250,10 +239,10 @@ class _CommandRank(Actor):
         return out, err
 
 
-class BashActor(Actor):
+class BashActor(actor.Actor):
     """Runs bash scripts on the ranks of a mesh."""
 
-    @endpoint
+    @actor.endpoint
     def run(
         self, script: str, target_ranks: Sequence[int] | None = None, output_dir: str | None = None
     ) -> dict[str, Any]:
@@ -267,7 +256,7 @@ class BashActor(Actor):
         Returns:
             ``returncode``, ``stdout`` and ``stderr``; ``{"skipped": True}`` on other ranks.
         """
-        if target_ranks is not None and current_rank().rank not in target_ranks:
+        if target_ranks is not None and actor.current_rank().rank not in target_ranks:
             return {"skipped": True}
         found = subprocess.run(
             ["bash", "-c", script], stdin=subprocess.DEVNULL, capture_output=True, check=False
@@ -284,9 +273,9 @@ class BashActor(Actor):
             (folder / "stderr.txt").write_bytes(found.stderr)
         return answer
 
-    @endpoint
+    @actor.endpoint
     def run_streaming(
-        self, script: str, port: Port[str], ranks: Sequence[int] | None = None
+        self, script: str, port: actor.Port[str], ranks: Sequence[int] | None = None
     ) -> None:
         """Run a script, and send each line through a port as it comes.
 
@@ -298,7 +287,7 @@ class BashActor(Actor):
             port: Where lines go.
             ranks: Ranks that run it; None for all.
         """
-        rank = current_rank().rank
+        rank = actor.current_rank().rank
         if ranks is not None and rank not in ranks:
             port.send(f"skip:{rank}")
             return
@@ -317,7 +306,7 @@ class BashActor(Actor):
         port.send(f"{rank}:rc:{process.wait()}")
 
 
-def _send_lines(stream: IO[bytes], name: str, rank: int, port: Port[str]) -> None:
+def _send_lines(stream: IO[bytes], name: str, rank: int, port: actor.Port[str]) -> None:
     with stream:
         for line in stream:
             port.send(f"{rank}:{name}:{line.decode(errors='replace').rstrip()}")

@@ -30,6 +30,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from .. import _ours
+from .._arguments import whole
 from ..actor import attach_to_workers
 from ..actor.attaching import after_the_end, why_hosts_end
 from ..errors import JobError
@@ -157,10 +158,7 @@ def check_meshes(kind: str, meshes: Mapping[str, int]) -> dict[str, int]:
 
 def check_size(name: str, size: int) -> None:
     """Check how many hosts a mesh has. For errors see `check_meshes`."""
-    if not isinstance(size, int) or isinstance(size, bool):
-        raise TypeError(f"mesh {name!r}: the number of hosts is an int, got {size!r}")
-    if size < 1:
-        raise ValueError(f"mesh {name!r}: the number of hosts is at least 1, got {size}")
+    whole(size, f"mesh {name!r}: the number of hosts")
 
 
 def check_idle_limit(seconds: float) -> float:
@@ -228,6 +226,25 @@ class WorkersJob(JobTrait):
     def __init__(self, meshes: Mapping[str, int]) -> None:
         self._meshes = check_meshes(type(self).__name__, meshes)
 
+    def _check_new(self, name: str) -> None:
+        """Raise if no mesh of this name can be added."""
+        check_mesh_names([name])
+        if name in self._meshes or self.active:
+            why = "the job runs" if self.active else "there is one"
+            raise ValueError(f"mesh {name!r} can't be added: {why}")
+
+    def _refuse_script(self, client_script: str | None, otherwise: str) -> None:
+        """Raise if a script is given, and say what runs it."""
+        if client_script is not None:
+            raise JobError(f"{type(self).__name__} runs no scripts of its own; {otherwise}")
+
+    def _by_mesh(self, addresses: Mapping[HostId, str]) -> Mapping[str, Sequence[str]]:
+        """Addresses of the hosts of each mesh, in the order of their ranks."""
+        return {
+            mesh: [addresses[mesh, rank] for rank in range(size)]
+            for mesh, size in self._meshes.items()
+        }
+
     def _addresses(self) -> Mapping[str, Sequence[str]]:
         """Return where the workers of each mesh listen, in the order of their ranks.
 
@@ -237,10 +254,6 @@ class WorkersJob(JobTrait):
             JobError: One has ended, or will not start.
         """
         raise NotImplementedError
-
-    def _pending(self) -> str:
-        """Explain why its hosts are not there yet; empty if they are, or that is not known."""
-        return ""
 
     def _why_ended(self) -> str:
         """Explain why hosts of it have ended, as the scheduler tells it; empty if it doesn't."""

@@ -6,23 +6,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from .. import actor
 from .._forwarding import Address, Dialer, Listener
-from ..actor import (
-    Actor,
-    ActorError,
-    HostMesh,
-    MeshFailure,
-    Point,
-    ProcMesh,
-    SupervisionError,
-    endpoint,
-    this_proc,
-)
 
 _LAST_PORT = 65535
 
 
-class PortForwarder(Actor):
+class PortForwarder(actor.Actor):
     """Reaches TCP ports of procs through actors: ``this_proc().spawn("forwarder", PortForwarder)``.
 
     Its `stop` ends all.
@@ -31,21 +21,21 @@ class PortForwarder(Actor):
     def __init__(self) -> None:
         self._pairs: list[tuple[Any, Any]] = []  # who listens, and who connects
 
-    def __supervise__(self, failure: MeshFailure) -> bool:
+    def __supervise__(self, failure: actor.MeshFailure) -> bool:
         for listeners, dialers in self._pairs:
             if listeners is failure.mesh:
                 for rank in failure.ranks:
-                    with suppress(SupervisionError):
-                        dialers.slice(**Point(rank, dialers.extent)).close_all.broadcast()
+                    with suppress(actor.SupervisionError):
+                        dialers.slice(**actor.Point(rank, dialers.extent)).close_all.broadcast()
         return True  # who owns the procs is told of those, too
 
-    @endpoint
+    @actor.endpoint
     async def forward(
         self,
-        dst_proc_mesh: ProcMesh,
-        dst_port: int | Callable[[Point], int],
-        src_proc_mesh: ProcMesh,
-        src_address: str | Callable[[Point], str],
+        dst_proc_mesh: actor.ProcMesh,
+        dst_port: int | Callable[[actor.Point], int],
+        src_proc_mesh: actor.ProcMesh,
+        src_address: str | Callable[[actor.Point], str],
     ) -> None:
         """Listen on the procs of one mesh, and forward to ports of the procs of another.
 
@@ -68,7 +58,7 @@ class PortForwarder(Actor):
                 f"the meshes are paired point by point: {src_proc_mesh.extent} and"
                 f" {dst_proc_mesh.extent} differ"
             )
-        points = [Point(rank, dst_proc_mesh.extent) for rank in range(len(dst_proc_mesh))]
+        points = [actor.Point(rank, dst_proc_mesh.extent) for rank in range(len(dst_proc_mesh))]
         ports = [_port(dst_port(point) if callable(dst_port) else dst_port) for point in points]
         addresses = [
             _address(src_address(point) if callable(src_address) else src_address)
@@ -77,13 +67,17 @@ class PortForwarder(Actor):
         await self._pair(dst_proc_mesh, ports, src_proc_mesh, addresses)
 
     async def _pair(
-        self, there: ProcMesh, ports: Sequence[int], here: ProcMesh, addresses: Sequence[Address]
+        self,
+        there: actor.ProcMesh,
+        ports: Sequence[int],
+        here: actor.ProcMesh,
+        addresses: Sequence[Address],
     ) -> tuple[Any, Any]:
         dialers: Any = there.spawn("forward_to", Dialer, ports)
         listeners: Any = here.spawn("forward_from", Listener, addresses, dialers)
         try:
             await listeners.listen.call()
-        except (ActorError, SupervisionError) as error:
+        except (actor.ActorError, actor.SupervisionError) as error:
             await listeners.stop("it can't listen")
             await dialers.stop("nothing listens")
             raise getattr(error, "exception", error) from None
@@ -108,11 +102,11 @@ class ForwardedPort:
         ValueError: A port is none.
     """
 
-    def __init__(self, host: HostMesh, port: int, local: int) -> None:
+    def __init__(self, host: actor.HostMesh, port: int, local: int) -> None:
         _port(port)
         if local:
             _port(local)
-        self._owner: Any = this_proc().spawn("port_forward", _HostForwarder)
+        self._owner: Any = actor.this_proc().spawn("port_forward", _HostForwarder)
         try:
             self._dialer, self.local = self._owner.open.call_one(host, port, local).get()
         except BaseException as error:
@@ -138,11 +132,13 @@ class _HostForwarder(PortForwarder):
     Waiting callers are told.
     """
 
-    @endpoint
-    async def open(self, host: HostMesh, port: int, local: int) -> tuple[Any, int]:
+    @actor.endpoint
+    async def open(self, host: actor.HostMesh, port: int, local: int) -> tuple[Any, int]:
         """Begin. Returns who connects, and the port here."""
         procs = host.spawn_procs(name="port_forward")
-        listeners, dialers = await self._pair(procs, [port], this_proc(), [("127.0.0.1", local)])
+        listeners, dialers = await self._pair(
+            procs, [port], actor.this_proc(), [("127.0.0.1", local)]
+        )
         return dialers, await listeners.port.call_one()
 
 

@@ -23,12 +23,12 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from .. import _ours
+from .._extras import TOML, of_extra
 from ..actor import HostMesh, attach_to_workers
 from ..errors import JobError
 from ..trust import read_secret_file
@@ -136,26 +136,14 @@ def _find() -> Path | None:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    toml = _toml()
+    missing = f"to read {FILE}, Python 3.10 needs a package: pip install 'pymonarch[jobs]'"
+    toml = of_extra(TOML, missing, JobError)
     try:
         with path.open("rb") as file:
             content: Mapping[str, Any] = toml.load(file)
             return content
     except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
         raise JobError(f"{path} is not valid TOML: {error}") from error
-
-
-def _toml() -> Any:
-    try:
-        if sys.version_info >= (3, 11):
-            import tomllib
-        else:
-            import tomli as tomllib
-    except ModuleNotFoundError:
-        raise JobError(
-            f"to read {FILE}, Python 3.10 needs a package: pip install 'pymonarch[jobs]'"
-        ) from None
-    return tomllib
 
 
 def _checked(table: Any, where: str) -> Mapping[str, Any]:

@@ -23,29 +23,12 @@ from typing import Any
 from .. import actor
 from ..errors import JobError
 from ..trust import make_secret
+from . import kubernetes_manifest as manifest
 from .contract import HostId, WorkersJob, check_idle_limit, check_size, hosts_of
 from .kubernetes_api import PODS, SECRETS, Api, ApiError, Object, Resource
 from .kubernetes_config import KubeConfig
 from .kubernetes_forward import Forward
-from .kubernetes_manifest import (
-    CONTROLLERS,
-    INDEX_LABEL,
-    PORT,
-    SECRET_KEY,
-    USER,
-    ImageSpec,
-    Mesh,
-    check_name,
-    default_selector,
-    differences,
-    mesh_object,
-    port_of,
-    scaled,
-    secret_object,
-    template_of,
-    with_worker,
-    worker_container,
-)
+from .kubernetes_manifest import ImageSpec, Mesh
 from .kubernetes_pods import Pods
 from .kubernetes_wait import describe, wait_for_pods
 from .trait import JobTrait
@@ -101,8 +84,10 @@ class KubernetesJob(WorkersJob):
         schedule_timeout: float | None = 300.0,
         secret: str | None = None,
     ) -> None:
-        if controller not in CONTROLLERS:
-            raise ValueError(f"controller is one of {', '.join(CONTROLLERS)}; got {controller!r}")
+        if controller not in manifest.CONTROLLERS:
+            raise ValueError(
+                f"controller is one of {', '.join(manifest.CONTROLLERS)}; got {controller!r}"
+            )
         if kubeconfig is not None and not isinstance(kubeconfig, KubeConfig):
             raise TypeError(
                 f"kubeconfig is a KubeConfig, such as KubeConfig.from_path(...); got {kubeconfig!r}"
@@ -124,9 +109,9 @@ class KubernetesJob(WorkersJob):
         name: str,
         num_replicas: int,
         label_selector: str | None = None,
-        pod_rank_label: str = INDEX_LABEL,
+        pod_rank_label: str = manifest.INDEX_LABEL,
         image_spec: ImageSpec | None = None,
-        port: int = PORT,
+        port: int = manifest.PORT,
         pod_template: Any = None,
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
@@ -154,17 +139,13 @@ class KubernetesJob(WorkersJob):
             ValueError: The name is not usable or taken, the number is below 1, arguments exclude
                 each other, or the job runs.
         """
-        check_name(name)
+        manifest.check_name(name)
+        self._check_new(name)
         check_size(name, num_replicas)
-        if name in self._meshes or self.active:
-            raise ValueError(
-                f"mesh {name!r} can't be added: "
-                + ("the job runs" if self.active else "there is one")
-            )
         if image_spec is not None and pod_template is not None:
             raise ValueError(f"mesh {name!r}: give either an image_spec or a pod_template")
         makes = image_spec is not None or pod_template is not None
-        if makes and (label_selector is not None or pod_rank_label != INDEX_LABEL):
+        if makes and (label_selector is not None or pod_rank_label != manifest.INDEX_LABEL):
             raise ValueError(
                 f"mesh {name!r}: label_selector and pod_rank_label are for pods that this job does"
                 " not make"
@@ -175,15 +156,19 @@ class KubernetesJob(WorkersJob):
                 " needs an image_spec"
             )
         mesh = Mesh(
-            name, num_replicas, label_selector or default_selector(name), pod_rank_label, port
+            name,
+            num_replicas,
+            label_selector or manifest.default_selector(name),
+            pod_rank_label,
+            port,
         )
         if makes:
             mesh.template = (
-                template_of(name, image_spec, port)
+                manifest.template_of(name, image_spec, port)
                 if image_spec is not None
-                else with_worker(_plain(pod_template), name, port)
+                else manifest.with_worker(_plain(pod_template), name, port)
             )
-            mesh.rank_label = CONTROLLERS[self._kind].rank_label
+            mesh.rank_label = manifest.CONTROLLERS[self._kind].rank_label
             mesh.labels, mesh.annotations = dict(labels or {}), dict(annotations or {})
         self._meshes[name] = num_replicas
         self._pods[name] = mesh
@@ -191,11 +176,7 @@ class KubernetesJob(WorkersJob):
     # making and ending
 
     def _create(self, client_script: str | None) -> None:
-        if client_script is not None:
-            raise JobError(
-                "KubernetesJob runs no scripts of its own: run the program in a pod, or outside"
-                " with a kubeconfig"
-            )
+        self._refuse_script(client_script, "programs run in a pod, or outside with a kubeconfig")
         if not self._meshes:
             raise ValueError(
                 "a job needs at least one mesh of hosts, got none: add_mesh() adds them"
@@ -209,10 +190,12 @@ class KubernetesJob(WorkersJob):
                 " talk to each other: KubernetesJob(..., secret=...)"
             )
         user, api = _user(), self._api()
-        secret = secret_object(self._secret_name, self._own_secret or make_secret(), user)
+        secret = manifest.secret_object(self._secret_name, self._own_secret or make_secret(), user)
         self._make(api, SECRETS, secret, user)
         for mesh in made:
-            content = mesh_object(self._kind, mesh, self._secret_name, self._idle_limit, user)
+            content = manifest.mesh_object(
+                self._kind, mesh, self._secret_name, self._idle_limit, user
+            )
             self._make(api, self._controller, content, user)
         self._end_with_program()
 
@@ -239,7 +222,7 @@ class KubernetesJob(WorkersJob):
         name = content["metadata"]["name"]
         old = api.get(resource, name)
         is_ending = old is None or "deletionTimestamp" in old["metadata"]
-        owner = None if old is None else old["metadata"].get("annotations", {}).get(USER)
+        owner = None if old is None else old["metadata"].get("annotations", {}).get(manifest.USER)
         which = f"{resource.plural} {name!r} in namespace {self._namespace!r}"
         if old is None or is_ending or owner != user:
             why = (
@@ -255,9 +238,11 @@ class KubernetesJob(WorkersJob):
             return
         logger.warning("there is %s already; it is changed into what this job describes", which)
         if self._kind == "Job":
-            content = scaled(self._kind, self._meshes[name])  # the rest of a Job can't be changed
+            content = manifest.scaled(
+                self._kind, self._meshes[name]
+            )  # the rest of a Job can't be changed
         elif "spec" in old:
-            content = {**content, "spec": differences(old["spec"], content["spec"])}
+            content = {**content, "spec": manifest.differences(old["spec"], content["spec"])}
         api.patch(resource, name, content)
 
     def _kill(self) -> None:
@@ -273,8 +258,7 @@ class KubernetesJob(WorkersJob):
         names = {name for resource, name in self._made if resource != SECRETS}
         self._made = []
         end = time.monotonic() + _KILL_LIMIT
-        waiting = Waiting(f"the end of {self!r}")
-        try:
+        with Waiting(f"the end of {self!r}") as waiting:
             for mesh in [mesh for mesh in self._all_meshes() if mesh.name in names]:
                 while left := api.list(PODS, labelSelector=mesh.selector)["items"]:
                     if time.monotonic() > end:
@@ -285,8 +269,6 @@ class KubernetesJob(WorkersJob):
                         return
                     waiting.show(f"{len(left)} pods of {mesh.name} are ending")
                     time.sleep(_ASK)
-        finally:
-            waiting.end()
 
     def _disconnect(self) -> None:
         """Leave; workers that others have started stay."""
@@ -320,13 +302,18 @@ class KubernetesJob(WorkersJob):
 
     def _is_running(self) -> bool:
         api = self._api()
+        return self._runs(api, () if self._made else self._look(api))
+
+    def _runs(self, api: Api, looked: Sequence[Pods]) -> bool:
         if self._made:
             return not any(_is_over(api.get(resource, name)) for resource, name in self._made)
-        return any(pods.serving() for pods in self._look(api))
+        return any(pods.serving() for pods in looked)
 
-    def _pending(self) -> str:
+    def _progress(self) -> tuple[bool, str]:
         api = self._api()
-        return self._missing(api, self._look(api))
+        looked = self._look(api)
+        runs = self._runs(api, looked)
+        return runs, self._missing(api, looked) if runs else ""
 
     def _missing(self, api: Api, looked: list[Pods]) -> str:
         missing = (pods for pods in looked if pods.addresses() is None)
@@ -372,7 +359,7 @@ class KubernetesJob(WorkersJob):
                 f"the Secret {self._secret_name!r} of {self!r} is gone: kill() it, and state()"
                 " starts it anew"
             )
-        return base64.b64decode(found["data"][SECRET_KEY]).decode()
+        return base64.b64decode(found["data"][manifest.SECRET_KEY]).decode()
 
     def _wait_for_pods(self) -> list[Pods]:
         limits = self._timeout, self._schedule_timeout
@@ -399,11 +386,13 @@ class KubernetesJob(WorkersJob):
                 if pods.rank(found) in lost:
                     api.delete(PODS, pod, gracePeriodSeconds="0")
             if further := [rank for mesh, rank in hosts if mesh == name and rank >= size]:
-                api.patch(self._controller, name, scaled(self._kind, max(further) + 1))
+                api.patch(self._controller, name, manifest.scaled(self._kind, max(further) + 1))
 
     def _remove_hosts(self, hosts: Sequence[HostId]) -> None:
         for name in {mesh for mesh, _ in hosts}:
-            self._api().patch(self._controller, name, scaled(self._kind, self._meshes[name]))
+            self._api().patch(
+                self._controller, name, manifest.scaled(self._kind, self._meshes[name])
+            )
 
     def _check_scalable(self, hosts: Sequence[HostId]) -> None:
         if others := sorted({mesh for mesh, _ in hosts if not self._pods[mesh].is_made}):
@@ -440,7 +429,7 @@ class KubernetesJob(WorkersJob):
         if self._apply_id not in _forwards:
             first = self._wait_for_pods()[0]
             pod = first.serving()[0]
-            port = port_of(worker_container(pod["spec"]), first.mesh.port)
+            port = manifest.port_of(manifest.worker_container(pod["spec"]), first.mesh.port)
             _forwards[self._apply_id] = Forward(
                 self._kubeconfig, self._namespace, pod["metadata"]["name"], port
             )
@@ -457,7 +446,7 @@ class KubernetesJob(WorkersJob):
 
     @property
     def _controller(self) -> Resource:
-        return CONTROLLERS[self._kind].resource
+        return manifest.CONTROLLERS[self._kind].resource
 
     @property
     def _secret_name(self) -> str:

@@ -44,10 +44,9 @@ def wait_for_pods(
         JobError: One of them is over, or a pod can't come up.
     """
     all_followed = [_Followed(mesh) for mesh in meshes]
-    waiting = Waiting(who)
     answered = time.monotonic()
     no_room_since: float | None = None
-    try:
+    with Waiting(who) as waiting:
         while True:
             outage = ""
             try:
@@ -86,8 +85,6 @@ def wait_for_pods(
                     " it is: state() waits on, kill() ends it"
                 )
             waiting.show(state + outage, rows)
-    finally:
-        waiting.end()
 
 
 def _hopeless(api: Api, mesh: Mesh, trouble: Trouble, why: str) -> str:

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -161,10 +162,9 @@ def wait_ready(
 def let_go(leashes: Sequence[socket.socket]) -> None:
     """Release the leashes: from now on the workers may outlive this program."""
     for leash in leashes:
-        try:
+        # it has ended, as a client will see
+        with suppress(BrokenPipeError, ConnectionResetError):
             leash.send(KEEP)
-        except (BrokenPipeError, ConnectionResetError):  # it has ended, as a client will see
-            pass
         leash.close()
 
 

@@ -18,7 +18,6 @@ from ..errors import MonarchError
 from ..logs.remote import look_on
 from ..programs import PATIENCE, DescribeHost, HostDescription, ask_agents
 from . import telemetry
-from .contract import WorkersJob
 from .trait import job_load
 
 
@@ -83,10 +82,9 @@ def look_at(path: Path, limit: float) -> Overview:
     telemetry.look_on()
     try:
         with within(limit):
-            if not saved._is_running():
-                return found._replace(runs=False)
-            if isinstance(saved, WorkersJob) and (pending := saved._pending()):
-                return found._replace(pending=pending)
+            runs, pending = saved._progress()
+            if not runs or pending:
+                return found._replace(runs=runs, pending=pending)
             meshes = saved.state(path)._hosts
             return found._replace(
                 hosts=[row for name, hosts in meshes.items() for row in _rows(name, hosts)]
@@ -115,8 +113,7 @@ def _rows(mesh: str, hosts: HostMesh) -> Iterator[HostRow]:
             yield HostRow(mesh, number, address, "", {}, str(error))
         else:
             procs = Counter(proc.mesh for proc in description.procs)
-            machine = description.machine.rpartition(" on ")[2]  # without what the row says
-            yield HostRow(mesh, number, address, machine, dict(procs), "")
+            yield HostRow(mesh, number, address, description.hostname, dict(procs), "")
 
 
 class TimeIsUp(BaseException):

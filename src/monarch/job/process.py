@@ -62,10 +62,7 @@ class ProcessJob(WorkersJob):
         self._machine = ""
 
     def _create(self, client_script: str | None) -> None:
-        if client_script is not None:
-            raise JobError(
-                "ProcessJob runs no scripts of its own; LocalJob().apply(client_script=...) does"
-            )
+        self._refuse_script(client_script, "LocalJob().apply(client_script=...) does")
         self._machine = os.uname().nodename
         _unsaved.add(self)
         self._folder = _make_folder()
@@ -149,10 +146,7 @@ class ProcessJob(WorkersJob):
         if unwatched := [worker for worker in self._all_workers() if worker not in self._watched]:
             self._watches += (WorkerWatch(unwatched),)
             self._watched += tuple(unwatched)
-        return {
-            mesh: [self._workers[mesh][rank].address for rank in range(size)]
-            for mesh, size in self._meshes.items()
-        }
+        return self._by_mesh(self._reported())
 
     def can_run(self, spec: JobTrait) -> bool:
         """Check whether `spec` describes the same workers, and all of them live."""

@@ -109,11 +109,7 @@ class RayJob(WorkersJob):
         self._cluster = address  # once it runs, where that was
 
     def _create(self, client_script: str | None) -> None:
-        if client_script is not None:
-            raise JobError(
-                "RayJob runs no scripts of its own; `ray job submit` does, and state() works there"
-                " as well"
-            )
+        self._refuse_script(client_script, "`ray job submit` does, and state() works there as well")
         assert self._apply_id is not None
         self._folder = self._home / "ray" / self._apply_id
         self._secret_file = make_secret_file(self._folder)
@@ -134,43 +130,41 @@ class RayJob(WorkersJob):
         self._end_with_program()
 
     def _addresses(self) -> Mapping[str, Sequence[str]]:
-        there, waiting = self._reported(), Waiting(f"Ray at {self._cluster}")
+        there = self._reported()
         try:
-            while missing := [host for host in hosts_of(self._meshes) if host not in there]:
-                found = self._ask("look", bundle=self._described.bundle)
-                if found is None:
-                    raise JobError(f"{self!r} has ended; kill() it, and state() starts it anew")
-                if failed := [
-                    f"{mesh}[{rank}]: {why}"
-                    for mesh, rank, why in found["failed"]
-                    if (mesh, rank) in missing
-                ]:
-                    raise JobError(
-                        f"{self!r}: {len(failed)} of its hosts did not come up: {failed[0]}"
+            with Waiting(f"Ray at {self._cluster}") as waiting:
+                while missing := [host for host in hosts_of(self._meshes) if host not in there]:
+                    found = self._ask("look", bundle=self._described.bundle)
+                    if found is None:
+                        raise JobError(f"{self!r} has ended; kill() it, and state() starts it anew")
+                    if failed := [
+                        f"{mesh}[{rank}]: {why}"
+                        for mesh, rank, why in found["failed"]
+                        if (mesh, rank) in missing
+                    ]:
+                        raise JobError(
+                            f"{self!r}: {len(failed)} of its hosts did not come up: {failed[0]}"
+                        )
+                    self._note(found["reports"])
+                    there = self._reported()
+                    state = (
+                        f"{len(there)} of {len(hosts_of(self._meshes))} workers run; each needs a"
+                        f" node with {self._described.bundle}, and {found['nodes']} nodes have that"
                     )
-                self._note(found["reports"])
-                there = self._reported()
-                state = (
-                    f"{len(there)} of {len(hosts_of(self._meshes))} workers run; each needs a node"
-                    f" with {self._described.bundle}, and {found['nodes']} nodes have that"
-                )
-                if (
-                    self._job_start_timeout is not None
-                    and waiting.seconds > self._job_start_timeout
-                ):
-                    self.kill()
-                    raise JobError(
-                        f"{state}; the job was ended after {self._job_start_timeout:g} s"
-                        " (job_start_timeout)"
-                    )
-                waiting.show(state)
-                time.sleep(_ASK)
+                    if (
+                        self._job_start_timeout is not None
+                        and waiting.seconds > self._job_start_timeout
+                    ):
+                        self.kill()
+                        raise JobError(
+                            f"{state}; the job was ended after {self._job_start_timeout:g} s"
+                            " (job_start_timeout)"
+                        )
+                    waiting.show(state)
+                    time.sleep(_ASK)
         finally:
-            waiting.end()
             self._disconnect_control()
-        return {
-            mesh: [there[mesh, rank] for rank in range(size)] for mesh, size in self._meshes.items()
-        }
+        return self._by_mesh(there)
 
     def _note(self, reports: Sequence[str]) -> None:
         """Keep what workers have said, so that the next run need not ask Ray."""

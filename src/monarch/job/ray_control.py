@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +67,9 @@ class Control:
             JobError: Ray says no, or nothing for two minutes.
         """
         assert self._process.stdin is not None and self._process.stdout is not None
-        try:
+        with suppress(BrokenPipeError):  # it has ended, and the answer is that
             self._process.stdin.write(json.dumps([verb, args]).encode() + b"\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it has ended, and the answer is that
         poll = select.poll()
         poll.register(self._process.stdout, select.POLLIN)
         if not poll.poll(_LIMIT * 1000):

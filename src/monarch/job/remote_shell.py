@@ -23,17 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
 
-from ..actor import (
-    Actor,
-    ActorError,
-    Future,
-    HostMesh,
-    MeshFailure,
-    SupervisionError,
-    concurrent_endpoint,
-    endpoint,
-    this_proc,
-)
+from .. import actor
 
 _MOST = 1 << 16  # bytes that are read at once
 _GRACE = 1.0  # seconds from SIGHUP to SIGTERM, and to SIGKILL
@@ -53,7 +43,7 @@ class Size(NamedTuple):
 
 
 def shell(
-    host_mesh: HostMesh, env: Mapping[str, str] | None = None, workdir: str | None = None
+    host_mesh: actor.HostMesh, env: Mapping[str, str] | None = None, workdir: str | None = None
 ) -> int:
     """Open an interactive shell, ``$SHELL``, on a host, at the terminal of this program.
 
@@ -81,7 +71,7 @@ def shell(
         )
     size = _size()
     variables = {"TERM": os.environ.get("TERM", "dumb"), **(env or {})}
-    owner: Any = this_proc().spawn("shell", _ShellOwner)
+    owner: Any = actor.this_proc().spawn("shell", _ShellOwner)
     try:
         remote = owner.open.call_one(host_mesh, variables, workdir, os.getcwd(), size).get()
         with _typing(remote, at_terminal=size is not None):
@@ -89,30 +79,30 @@ def shell(
                 _write(1, data)
             status: int = remote.wait.call_one().get()
             return status
-    except ActorError as error:  # it can't be started: no trace of ours is of use
+    except actor.ActorError as error:  # it can't be started: no trace of ours is of use
         raise error.exception from None
     finally:
         owner.stop("the shell has ended").get()
 
 
-class _ShellOwner(Actor):
+class _ShellOwner(actor.Actor):
     """Owns the proc on the host, in the client."""
 
-    def __supervise__(self, failure: MeshFailure) -> bool:
+    def __supervise__(self, failure: actor.MeshFailure) -> bool:
         return True  # its reads end with this error
 
-    @endpoint
-    async def open(self, host_mesh: HostMesh, *args: Any) -> Any:
+    @actor.endpoint
+    async def open(self, host_mesh: actor.HostMesh, *args: Any) -> Any:
         """Start the shell."""
         remote: Any = host_mesh.spawn_procs(name="shell").spawn("shell", _Shell, *args)
         try:
             await remote.start.call()
-        except ActorError as error:
+        except actor.ActorError as error:
             raise error.exception from None
         return remote
 
 
-class _Shell(Actor):
+class _Shell(actor.Actor):
     """Runs the shell, on the host. Args as of `shell`.
 
     Args:
@@ -129,7 +119,7 @@ class _Shell(Actor):
         self._process: subprocess.Popen[bytes] | None = None
         self._output = self._input = self._ended = -1
 
-    @endpoint
+    @actor.endpoint
     async def start(self) -> None:
         """Start it."""
         program = self._env.get("SHELL") or "/bin/sh"
@@ -168,7 +158,7 @@ class _Shell(Actor):
         process.stdout.close()
         return process
 
-    @concurrent_endpoint
+    @actor.concurrent_endpoint
     async def read(self) -> bytes:
         """Return the shell's output, as soon as there is some; nothing once it has ended."""
         import asyncio  # is there already, in an async actor
@@ -183,7 +173,7 @@ class _Shell(Actor):
                 return os.read(self._output, _MOST)
         return b""  # what it has started may go on, and hold the pipe
 
-    @concurrent_endpoint
+    @actor.concurrent_endpoint
     async def write(self, data: bytes) -> None:
         """Write input to the shell; nothing is the end of it, and at a terminal its hanging up.
 
@@ -207,12 +197,12 @@ class _Shell(Actor):
         ):
             data = data[os.write(self._input, data) :]
 
-    @concurrent_endpoint
+    @actor.concurrent_endpoint
     async def resize(self, size: Size) -> None:
         """The terminal of the client has another size."""
         _resize(self._output, size)
 
-    @concurrent_endpoint
+    @actor.concurrent_endpoint
     async def wait(self) -> int:
         """Wait for its exit status."""
         import asyncio
@@ -253,13 +243,13 @@ def _typing(remote: Any, at_terminal: bool) -> Iterator[None]:
         poll = select.poll()
         for fd in (0, told.fileno()):
             poll.register(fd, select.POLLIN)
-        sent: Future[None] | None = (
+        sent: actor.Future[None] | None = (
             # which the shell has not taken; a wait for it would see neither a new size nor the end
             None
         )
         while True:
             ready = {fd for fd, _ in poll.poll()}
-            with suppress(SupervisionError):  # which the reader is told
+            with suppress(actor.SupervisionError):  # which the reader is told
                 if told.fileno() in ready:
                     what = told.recv(_MOST)
                     if not what:

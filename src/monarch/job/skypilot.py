@@ -7,7 +7,6 @@ them: all can be reached; SkyPilot says that the cluster or its job has failed; 
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import logging
 import shlex
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import _ours
+from .._extras import of_extra
 from ..errors import JobError
 from ..trust import read_secret_file
 from .contract import (
@@ -117,8 +117,7 @@ class SkyPilotJob(WorkersJob):
         self._request: Any = None
 
     def _create(self, client_script: str | None) -> None:
-        if client_script is not None:
-            raise JobError("SkyPilotJob runs no scripts of its own; `sky exec` does")
+        self._refuse_script(client_script, "`sky exec` does")
         sky, described = _sky(), self._described
         assert self._apply_id is not None
         folder = self._home / "skypilot" / self._apply_id
@@ -168,8 +167,8 @@ class SkyPilotJob(WorkersJob):
         return self._described.cluster_name or f"monarch-{(self._apply_id or '')[:8]}"
 
     def _addresses(self) -> Mapping[str, Sequence[str]]:
-        sky, waiting = _sky(), Waiting(f"SkyPilot cluster {self._cluster}")
-        try:
+        sky = _sky()
+        with Waiting(f"SkyPilot cluster {self._cluster}") as waiting:
             try:
                 number, handle = _answer(
                     sky,
@@ -214,8 +213,6 @@ class SkyPilotJob(WorkersJob):
                         )
                 waiting.show(state)
                 time.sleep(_LOOK)
-        finally:
-            waiting.end()
         dealt, first = {}, 0
         for mesh, size in self._meshes.items():
             dealt[mesh] = addresses[first : first + size]
@@ -256,12 +253,8 @@ class SkyPilotJob(WorkersJob):
 
 
 def _sky() -> Any:
-    try:
-        return importlib.import_module("sky")
-    except ModuleNotFoundError:
-        raise JobError(
-            "SkyPilotJob needs a package that is missing here: pip install 'pymonarch[skypilot]'"
-        ) from None
+    missing = "SkyPilotJob needs a package that is missing here: pip install 'pymonarch[skypilot]'"
+    return of_extra("sky", missing, JobError)
 
 
 class _Late(JobError):

@@ -39,10 +39,17 @@ from .local import BatchJob
 from .slurm_allocation import find_allocation, run_here
 from .slurm_commands import NOT_FOUND, WatchedJob, ask, cancel, run, steps_of, submit
 from .slurm_parts import SlurmPart, attempt_here, holders, reported
-from .slurm_script import PENDING, NodeGroup, Resources, Script, SlurmDescription, quoted
+from .slurm_script import (
+    PENDING,
+    NodeGroup,
+    Resources,
+    Script,
+    SlurmDescription,
+    Status,
+    quoted,
+)
 from .slurm_wait import wait_for_workers
 from .slurm_watch import WarningWatch
-from .state import check_mesh_names
 from .trait import BATCH, BATCH_FILE, JobTrait, in_batch
 from .worker_spec import WorkerReport
 
@@ -177,13 +184,8 @@ class SlurmJob(WorkersJob):
             ValueError: The name is taken or not usable, the number is below 1, a resource has
                 several lines, or the job runs.
         """
-        check_mesh_names([name])
+        self._check_new(name)
         check_size(name, num_nodes)
-        if name in self._meshes or self.active:
-            raise ValueError(
-                f"mesh {name!r} can't be added: "
-                + ("the job runs" if self.active else "there is one")
-            )
         if unknown := set(resources) - set(Resources._fields):
             raise TypeError(
                 f"mesh {name!r}: {sorted(unknown)} are no resources of a mesh:"
@@ -302,10 +304,7 @@ class SlurmJob(WorkersJob):
         if self._watch is None and not in_batch():
             assert self._folder is not None
             self._watch = WarningWatch(self._id, self._folder, self._on_warning)
-        return {
-            mesh: [reports[mesh, rank].address for rank in range(size)]
-            for mesh, size in self._meshes.items()
-        }
+        return self._by_mesh({host: report.address for host, report in reports.items()})
 
     def _wait_for_workers(self) -> dict[HostId, WorkerReport]:
         held = holders(self._parts(), hosts_of(self._meshes))
@@ -394,9 +393,10 @@ class SlurmJob(WorkersJob):
 
         A job that still waits for its nodes counts.
         """
-        if not self._same_spec(spec) or not self._is_running():
+        status = self._status_of_first() if self._same_spec(spec) else None
+        if status is None:
             return False
-        pending = ask(self._id).state in PENDING
+        pending = status.state in PENDING
         return (
             pending or self._described.out_of_cluster or not unreachable(self._reported().values())
         )
@@ -405,20 +405,27 @@ class SlurmJob(WorkersJob):
         return self._described, self._resources, self._own_resources, self._is_batch
 
     def _is_running(self) -> bool:
+        return self._status_of_first() is not None
+
+    def _status_of_first(self) -> Status | None:
+        """Return what Slurm says of the first of its jobs; None once that has ended."""
         if self._job_id is None or self._folder is None:
-            return False
+            return None
         try:
             status = ask(self._id)
         except JobError as error:
             if NOT_FOUND in str(error):
-                return False
+                return None
             raise
-        return status.lives and not self._parts()[0].has_ended(status)
+        return status if status.lives and not self._parts()[0].has_ended(status) else None
 
-    def _pending(self) -> str:
-        asked = ((part.job, ask(part.job)) for part in self._parts())
+    def _progress(self) -> tuple[bool, str]:
+        first = self._status_of_first()
+        if first is None:
+            return False, ""
+        asked = [(self._id, first), *((part.job, ask(part.job)) for part in self._more)]
         late = (f"Slurm job {job}: {it.describe()}" for job, it in asked if it.state in PENDING)
-        return "; ".join(late)
+        return True, "; ".join(late)
 
     def _why_ended(self) -> str:
         asked = [(part.job, ask(part.job)) for part in self._parts()]

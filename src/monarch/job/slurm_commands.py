@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from .._commands import run_caught
 from ..errors import JobError
 from .slurm_script import Status, first_error, parse_status
 
@@ -123,15 +124,7 @@ def run(
             back.
     """
     try:
-        done = subprocess.run(
-            command,
-            env=env,
-            cwd=cwd,
-            input=said,
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT,
-        )
+        done = run_caught(command, _LIMIT, said, env=env, cwd=cwd)
     except FileNotFoundError:
         raise JobError(
             f"there is no {command[0]} on the PATH of this machine: it is not set up to use Slurm"

@@ -37,8 +37,7 @@ def wait_for_workers(
     Raises:
         JobError: Some never will, or have not in time.
     """
-    waiting = Waiting(f"Slurm job {job}")
-    try:
+    with Waiting(f"Slurm job {job}") as waiting:
         asked, watched = 0.0, {part: WatchedJob(part.job) for part in held.values()}
         while True:
             found = reported(held, watched)
@@ -72,8 +71,6 @@ def wait_for_workers(
                 asked = waiting.seconds
                 for each in watched.values():
                     each.ask()
-    finally:
-        waiting.end()
 
 
 def _check_that_they_come(part: SlurmPart, status: Status, job: str, logs: str) -> None:

@@ -224,8 +224,7 @@ class StoreJob(WorkersJob):
         return super().state(cached_path)
 
     def _create(self, client_script: str | None) -> None:
-        if client_script is not None:
-            raise JobError("StoreJob runs no scripts: it is part of one")
+        self._refuse_script(client_script, "it is part of one")
 
     def _addresses(self) -> Mapping[str, Sequence[str]]:
         return {self._name: self._found}

@@ -34,7 +34,6 @@ from .contract import (
 )
 from .launch import WorkerProcess, describe_status
 from .ssh_workers import ANSWER, END, SshDescription, SSHWorkers
-from .state import check_mesh_names
 from .trait import JobTrait
 from .waiting import Waiting
 from .watch import WorkerWatch
@@ -143,12 +142,7 @@ class SSHJob(SSHWorkers):
             FileNotFoundError, TypeError, ValueError: As `SSHJob`; or there is such a mesh, there
                 are fewer hosts than `size`, or the job runs.
         """
-        check_mesh_names([name])
-        if name in self._hosts or self.active:
-            raise ValueError(
-                f"mesh {name!r} can't be added: "
-                + ("the job runs" if self.active else "there is one")
-            )
+        self._check_new(name)
         if hostfile is not None and not isinstance(hosts, str):
             listed, others = ssh_text.parse_hostfile(Path(hostfile).expanduser().read_text())
             if others:
@@ -165,10 +159,7 @@ class SSHJob(SSHWorkers):
     # the life of the job
 
     def _create(self, client_script: str | None) -> None:
-        if client_script is not None:
-            raise JobError(
-                "SSHJob runs no scripts of its own; LocalJob().apply(client_script=...) does"
-            )
+        self._refuse_script(client_script, "LocalJob().apply(client_script=...) does")
         if not self._hosts:
             raise ValueError("a job needs at least one mesh of hosts, got none")
         assert self._apply_id is not None
@@ -176,11 +167,8 @@ class SSHJob(SSHWorkers):
         if self._described.direct:
             self._secret_file = make_secret_file(self._home / "ssh" / self._apply_id)
         end = time.monotonic() + self._start_timeout
-        waiting = Waiting("SSH hosts")
-        try:
+        with Waiting("SSH hosts") as waiting:
             self._start_workers(hosts_of(self._meshes), end, waiting)
-        finally:
-            waiting.end()
 
     def _kept(self) -> None:
         if not self._described.detach or not self._unkept:
@@ -188,12 +176,9 @@ class SSHJob(SSHWorkers):
         self._stop_watching()
         for session in self._unkept:
             session.write(KEEP)
-        waiting = Waiting("SSH hosts")
-        try:
+        with Waiting("SSH hosts") as waiting:
             self._hear(self._unkept, str, time.monotonic() + ANSWER, waiting, "workers detached")
             self._unkept = ()
-        finally:
-            waiting.end()
 
     def _addresses(self) -> Mapping[str, Sequence[str]]:
         self._check_here()
@@ -210,11 +195,9 @@ class SSHJob(SSHWorkers):
         ):
             self._watches += (WorkerWatch(unwatched),)
             self._watched += tuple(unwatched)
-        addresses = {(place.mesh, place.rank): self._address(place) for place in self._places()}
-        return {
-            mesh: [addresses[mesh, rank] for rank in range(size)]
-            for mesh, size in self._meshes.items()
-        }
+        return self._by_mesh(
+            {(place.mesh, place.rank): self._address(place) for place in self._places()}
+        )
 
     def _why_ended(self) -> str:
         living, told = self._living(), list[str]()
@@ -247,9 +230,9 @@ class SSHJob(SSHWorkers):
 
     def _add_hosts(self, hosts: Sequence[HostId]) -> None:
         before = dict(self._numbers), self._sessions, self._unkept
-        waiting = Waiting("SSH hosts")
         try:
-            self._start_workers(sorted(hosts), time.monotonic() + self._start_timeout, waiting)
+            with Waiting("SSH hosts") as waiting:
+                self._start_workers(sorted(hosts), time.monotonic() + self._start_timeout, waiting)
         except BaseException:
             for session in self._sessions[len(before[1]) :]:
                 session.wait(END)
@@ -257,7 +240,6 @@ class SSHJob(SSHWorkers):
             raise
         finally:
             self._forget_workers()
-            waiting.end()
 
     def _remove_hosts(self, hosts: Sequence[HostId]) -> None:
         assert self._apply_id is not None

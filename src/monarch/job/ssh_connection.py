@@ -17,9 +17,11 @@ import select
 import subprocess
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
+from .._commands import run_caught
 from .._ours import APPEND, look, opened
 from ..errors import JobError
 from . import ssh_text
@@ -77,10 +79,8 @@ class SshCommand:
     def write(self, data: bytes) -> None:
         """Write to the command; ignored if the command has exited."""
         assert self.process.stdin is not None
-        try:
+        with suppress(BrokenPipeError):
             self.process.stdin.write(data)
-        except BrokenPipeError:
-            pass
 
     def read(self) -> list[str] | None:
         """The next whole lines, once there is something to read; None at the end."""
@@ -218,15 +218,8 @@ class SshConnection:
 
     def _ask(self, *arguments: str, limit: float = 60.0) -> subprocess.CompletedProcess[str]:
         try:
-            return subprocess.run(
-                self._command(*arguments),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                env=self._env,
-                timeout=limit,
-                start_new_session=True,
-            )
+            command = self._command(*arguments)
+            return run_caught(command, limit, env=self._env, start_new_session=True)
         except subprocess.TimeoutExpired:
             raise JobError(f"host {self.host!r} did not answer within {limit:g} s") from None
 
@@ -235,9 +228,7 @@ def hostname_of(host: str, ssh_args: Sequence[str]) -> str:
     """The name or address by which ssh reaches a host, as its configuration says."""
     command = ["ssh", *ssh_args, "-G", "--", host]
     try:  # the configuration may run programs (`Match exec`)
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_CONFIGURED
-        )
+        done = run_caught(command, _CONFIGURED)
     except subprocess.TimeoutExpired:
         raise JobError(
             f"host {host!r}: `ssh -G {host}`, which says what its configuration is, has not ended"

@@ -171,18 +171,16 @@ class SSHWorkers(WorkersJob):
             and each is not None
         ):
             return self._reach
-        waiting = Waiting("SSH hosts")
         is_new = self._reach is None
         try:
-            reach = self._connect(places, time.monotonic() + self._start_timeout, waiting, each)
-            if not self._described.direct and each is None:
-                reach.forward(places, self._remote_folders)
+            with Waiting("SSH hosts") as waiting:
+                reach = self._connect(places, time.monotonic() + self._start_timeout, waiting, each)
+                if not self._described.direct and each is None:
+                    reach.forward(places, self._remote_folders)
         except BaseException:
             if is_new:
                 self._let_go()
             raise
-        finally:
-            waiting.end()
         return reach
 
     def _living(self, each: float | None = None) -> set[int]:

@@ -5,7 +5,7 @@ stands for another one that was read from the cache file. `state()` decides, und
 file:
 
     this object runs already                 connect
-    no file, or its job has ended            clean up what is left of that, start, save, connect
+    no file, or its job has ended            clean up after that one, start, save, connect
     its job runs and can run this spec       connect to it
     its job runs and is another one          JobError: nothing is evicted
 
@@ -117,6 +117,10 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
     def _is_running(self) -> bool:
         """Return whether any of it still runs."""
         return self.can_run(self)
+
+    def _progress(self) -> tuple[bool, str]:
+        """Return whether it runs, and why its hosts are not there yet; empty if unknown or if they are."""
+        return self._is_running(), ""
 
     def _same_spec(self, spec: JobTrait) -> bool:
         """Return whether `spec`, which describes this job, may take its place if it is broken."""

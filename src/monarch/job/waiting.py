@@ -63,7 +63,10 @@ class Waiting:
             print(f"{self._what}: {state}; {self.seconds:.0f} s", file=sys.stderr, flush=True)
             self._told = self.seconds
 
-    def end(self) -> None:
+    def __enter__(self) -> Waiting:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
         """Clear the line."""
         if self._shown:
             draw(_CLEAR_BELOW if self._shown > 1 else _CLEAR)

@@ -63,6 +63,7 @@ def serve(spec: WorkerSpec, again: Sequence[int] = (), **trust: Any) -> WorkerSp
     for fd in {spec.lifeline, spec.report} - {-1}:
         os.set_inheritable(fd, False)  # what runs here must not keep the lifeline open
     kept, machine = threading.Event(), spec.machine or socket.gethostname()
+    os.environ["MONARCH_MACHINE"] = machine
     os.environ["MONARCH_HOST"] = f"{spec.mesh}[{spec.rank}] on {machine}"  # for people
     serving, address = _start(spec, **trust)
     report = WorkerReport(spec.mesh, int(spec.rank), address, machine, os.getpid())
@@ -134,21 +135,17 @@ def _bracketed(host: str) -> str:
 
 def _watch(spec: WorkerSpec, serving: Future[None], is_kept: threading.Event) -> None:
     said = b"?"
-    try:
+    with suppress(OSError):
         while said not in (b"", KEEP):  # anything else, such as a key that was hit, means nothing
             said = os.read(spec.lifeline, 1)
-    except OSError:
-        pass
     kept = said == KEEP
     if kept:
         is_kept.set()
     elif not serving.done():
         _drop(spec)
     if kept and spec.report not in (-1, spec.lifeline):
-        try:
+        with suppress(OSError):  # it has
             os.write(spec.report, b"\n")  # its launcher may let go of both now
-        except OSError:  # it has
-            pass
 
 
 def _warn(warning: Path) -> None:
@@ -156,12 +153,10 @@ def _warn(warning: Path) -> None:
 
     A job that is being ended passes on no warning.
     """
-    try:
+    with suppress(OSError):  # the job has been ended
         # network file systems read folders anew
         if not _ours.names(warning.parent, KILLED):
             return _ours.touch(warning)
-    except OSError:  # the job has been ended
-        pass
     os._exit(128 + signal.SIGTERM)
 
 

@@ -7,19 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .._core.plane import (
-    ControlRequest,
-    ControlService,
-    Output,
-    ProcAddress,
-    ShowOutput,
-    StopCall,
-    completed,
-    current_hub,
-    handles,
-    send_record,
-    set_level,
-)
+from .._core import plane
 from .._rank_selector import RankSelector
 from ..actor import Future, Point, ProcMesh
 from .shown import HIDDEN, Shown
@@ -31,9 +19,11 @@ class SetLevel(NamedTuple):
     level: int
 
 
-@handles(SetLevel)
-def _set_level(service: ControlService, request: ControlRequest, record: SetLevel) -> None:
-    set_level(record.level)
+@plane.handles(SetLevel)
+def _set_level(
+    service: plane.ControlService, request: plane.ControlRequest, record: SetLevel
+) -> None:
+    plane.set_level(record.level)
 
 
 def set_options(
@@ -61,24 +51,26 @@ def set_options(
     shown = Shown(bool(stream), level, _compiled(match), float(window or 0))
     addresses = procs._addresses()
     chosen = addresses if ranks is None else _pick(procs, ranks)._addresses()
-    views: list[tuple[Sequence[int], Callable[[str, Output], Output | None]]] = [
+    views: list[tuple[Sequence[int], Callable[[str, plane.Output], plane.Output | None]]] = [
         (_ranks(chosen), shown.left_of)
     ]
     if len(chosen) < len(addresses):
         views.append((_ranks(set(addresses) - set(chosen)), HIDDEN.left_of))
-    hub = current_hub()
+    hub = plane.current_hub()
     # not waited for: it is there before the next requests of this process, and a proc that stands
     # still holds up no other
-    send_record(hub, addresses, SetLevel(level))
+    plane.send_record(hub, addresses, SetLevel(level))
     if addresses == [hub.root]:  # what the client itself prints passes no agent
-        return completed()
+        return plane.completed()
     agents = list(dict.fromkeys(address.agent for address in addresses))
-    request = StopCall(f"{procs.name}.logging_option()", agents)  # one that has ended shows nothing
-    send_record(hub, agents, ShowOutput(procs._procs.uid, views, level), request)
+    request = plane.StopCall(
+        f"{procs.name}.logging_option()", agents
+    )  # one that has ended shows nothing
+    plane.send_record(hub, agents, plane.ShowOutput(procs._procs.uid, views, level), request)
     return request.future
 
 
-def _ranks(addresses: Iterable[ProcAddress]) -> list[int]:
+def _ranks(addresses: Iterable[plane.ProcAddress]) -> list[int]:
     return [address.rank for address in addresses]
 
 

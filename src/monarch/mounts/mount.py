@@ -18,20 +18,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from .. import actor
 from .._core.plane import random_uid
 from .._namedtuple import NamedTuple
-from ..actor import (
-    Actor,
-    ActorError,
-    HostMesh,
-    MeshFailure,
-    Point,
-    ProcMesh,
-    SupervisionError,
-    endpoint,
-    this_host,
-    this_proc,
-)
 from ..errors import MountError
 from .daemon import Daemon
 from .place import FolderPlace
@@ -57,11 +46,11 @@ class MountPlan(NamedTuple):
             they are looked at first.
     """
 
-    sources: HostMesh | None
+    sources: actor.HostMesh | None
     paths: Sequence[str]
     places: Sequence[str]
     hidden: Sequence[str]
-    hosts: HostMesh | None
+    hosts: actor.HostMesh | None
     point: str
     live: bool
 
@@ -92,13 +81,15 @@ class Mount:
             SupervisionError: A host has died meanwhile.
         """
         if self._owner is None:
-            self._owner = this_proc().spawn(f"mount_{random_uid():x}", _MountOwner, self._plan)
+            self._owner = actor.this_proc().spawn(
+                f"mount_{random_uid():x}", _MountOwner, self._plan
+            )
             try:
                 self._owner.open.call_one().get()
             except BaseException as error:
                 self.close()  # hosts that have mounted
                 cause = error
-                while isinstance(cause, ActorError):  # of a daemon, in that of the owner
+                while isinstance(cause, actor.ActorError):  # of a daemon, in that of the owner
                     cause = cause.exception
                 raise cause from None
         return self
@@ -113,7 +104,7 @@ class Mount:
         """Unmount on all hosts that are there. Programs with open files get errors."""
         owner, self._owner = self._owner, None
         if owner is not None:
-            with suppress(SupervisionError, ActorError):
+            with suppress(actor.SupervisionError, actor.ActorError):
                 owner.close.call_one().get()
             owner.stop("it is unmounted").get()
 
@@ -127,27 +118,27 @@ class Mount:
         return f"<Mount {self.point!r}{'' if self._owner is not None else ' (closed)'}>"
 
 
-class _MountOwner(Actor):
+class _MountOwner(actor.Actor):
     """Owns the procs of a mount."""
 
     def __init__(self, plan: MountPlan) -> None:
         self._plan = plan
-        self._procs: list[ProcMesh] = []
+        self._procs: list[actor.ProcMesh] = []
         self._mounted: list[Any] = []  # daemons that have
 
-    def __supervise__(self, failure: MeshFailure) -> bool:
+    def __supervise__(self, failure: actor.MeshFailure) -> bool:
         if failure.mesh_name != "content":  # which shares its process with "names"
             logger.warning(
                 "%s gives errors from now on: %s", self._plan.point, failure.event.reason
             )
         return True
 
-    @endpoint
+    @actor.endpoint
     def open(self) -> None:
         plan, key = self._plan, f"{random_uid():x}"
-        sources = (plan.sources or this_host()).spawn_procs(name="mounted_folders")
+        sources = (plan.sources or actor.this_host()).spawn_procs(name="mounted_folders")
         self._procs.append(sources)
-        mounting = (plan.hosts or this_host()).spawn_procs(name="mounts")
+        mounting = (plan.hosts or actor.this_host()).spawn_procs(name="mounts")
         self._procs.append(mounting)
         names: Any = sources.spawn("names", FolderSource, plan.paths, plan.hidden)
         content: Any = sources.spawn("content", FolderSource, plan.paths, plan.hidden)
@@ -181,21 +172,23 @@ class _MountOwner(Actor):
         ]:
             answer.get()
 
-    @endpoint
+    @actor.endpoint
     def refresh(self) -> bool:
         answers = [each.refresh.call_one() for each in self._mounted]
         try:
             return all(answer.get() for answer in answers)
-        except (ActorError, SupervisionError):
+        except (actor.ActorError, actor.SupervisionError):
             return False
 
-    @endpoint
+    @actor.endpoint
     def close(self) -> None:
         for answer in [each.unmount.call_one() for each in self._mounted]:
-            with suppress(ActorError, SupervisionError):  # who unmounts then is its shell
+            with suppress(
+                actor.ActorError, actor.SupervisionError
+            ):  # who unmounts then is its shell
                 answer.get()
         for end in [procs.stop("it is unmounted") for procs in self._procs]:
-            with suppress(SupervisionError):
+            with suppress(actor.SupervisionError):
                 end.get()
 
 
@@ -212,7 +205,7 @@ def folder_here(path: str | os.PathLike[str]) -> str:
 
 
 def show_folder(
-    hosts: HostMesh, source: str | os.PathLike[str], point: str | os.PathLike[str] | None
+    hosts: actor.HostMesh, source: str | os.PathLike[str], point: str | os.PathLike[str] | None
 ) -> Mount:
     """See `monarch.remotemount.remotemount`."""
     source = folder_here(source)
@@ -221,12 +214,12 @@ def show_folder(
 
 
 def gather_folders(
-    hosts: HostMesh, path: str | os.PathLike[str], point: str | os.PathLike[str]
+    hosts: actor.HostMesh, path: str | os.PathLike[str], point: str | os.PathLike[str]
 ) -> Mount:
     """See `monarch.gather_mount.gather_mount`."""
     extent, remote = hosts.extent, os.fspath(path)
     keys = [
-        "_".join(f"{name}_{index}" for name, index in Point(rank, extent).items())
+        "_".join(f"{name}_{index}" for name, index in actor.Point(rank, extent).items())
         for rank in range(extent.nelements)
     ]
     paths = [remote.replace(SUBDIR, key) for key in keys]
@@ -237,4 +230,4 @@ def gather_folders(
 
 
 def _at(mesh: Any, rank: int) -> Any:
-    return mesh.slice(**Point(rank, mesh.extent))
+    return mesh.slice(**actor.Point(rank, mesh.extent))

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from .._commands import run_caught
 from .._namedtuple import NamedTuple
 from .._proc_stat import STARTED, STATE, stat_of
 from ..errors import MountError
@@ -60,12 +61,7 @@ def unmount(point: str) -> None:
     No effect if there is no mount.
     """
     with suppress(subprocess.TimeoutExpired):
-        subprocess.run(
-            ["fusermount3", "-u", "-z", "-q", "--", point],
-            timeout=_SECONDS,
-            capture_output=True,
-            check=False,
-        )
+        run_caught(["fusermount3", "-u", "-z", "-q", "--", point], _SECONDS)
 
 
 @contextmanager

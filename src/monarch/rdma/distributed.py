@@ -20,7 +20,7 @@ class LocalPart(NamedTuple):
 
 
 def is_distributed(value: Any) -> bool:
-    """Return whether a value is a `DTensor`, without importing torch."""
+    """Return whether a value is a `DTensor`. A process that has one has imported its module."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(value, module.DTensor)
 

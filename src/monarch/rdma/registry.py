@@ -38,19 +38,8 @@ from .._core.plane import (
     subscribe,
 )
 from ..actor import Future
+from . import records
 from .memory import HostMemory, Memory
-from .records import (
-    Atomic,
-    BufferInfo,
-    Claim,
-    Grant,
-    LeaseNews,
-    MemoryPlace,
-    Open,
-    Recall,
-    Refusal,
-    here,
-)
 
 _REMEMBERED = 10_000  # released regions of which the reason is still known
 _WORD = 1 << 64
@@ -59,7 +48,7 @@ _WORD = 1 << 64
 class RefusedError(Exception):
     """An owner's refusal; `refusal` is the text for the asking side."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: records.Refusal) -> None:
         super().__init__(refusal.reason)
         self.refusal = refusal
 
@@ -69,7 +58,7 @@ class Region:
 
     __slots__ = ("actor", "granted", "holders", "info", "memory", "pickled_at", "released", "timed")
 
-    def __init__(self, info: BufferInfo, memory: Memory, actor: int) -> None:
+    def __init__(self, info: records.BufferInfo, memory: Memory, actor: int) -> None:
         self.info = info
         self.memory: Memory | None = memory
         self.actor = actor
@@ -104,7 +93,7 @@ class Registry:
 
     # registering
 
-    def register(self, memory: Memory, cell: Owner, lease: int) -> BufferInfo:
+    def register(self, memory: Memory, cell: Owner, lease: int) -> records.BufferInfo:
         """Let others reach `memory`, by handles that carry a new key.
 
         Args:
@@ -113,7 +102,7 @@ class Registry:
             lease: Number of the lease that this process itself has.
         """
         owner_name = str(cell.instance.actor_id)
-        info = BufferInfo(
+        info = records.BufferInfo(
             self._hub.address, random_uid(), os.urandom(16), memory.nbytes, memory.device,
             memory.readonly, owner_name,
         )  # fmt: skip
@@ -129,7 +118,7 @@ class Registry:
 
     # letting in
 
-    def memory(self, claim: Claim, offset: int, nbytes: int, write: bool) -> Memory:
+    def memory(self, claim: records.Claim, offset: int, nbytes: int, write: bool) -> Memory:
         """The memory behind a claim, which holds it as long as it is referred to.
 
         Raises:
@@ -144,19 +133,21 @@ class Registry:
                 f"bytes {offset} to {offset + nbytes} are not within the {memory.nbytes} bytes of"
                 " the buffer"
             )
-            raise RefusedError(Refusal(False, reason))
+            raise RefusedError(records.Refusal(False, reason))
         if write and memory.readonly:
-            raise RefusedError(Refusal(False, "the memory is read-only"))
+            raise RefusedError(records.Refusal(False, "the memory is read-only"))
         return memory
 
-    def open(self, peer: ProcAddress, wanted: Open) -> list[Grant | Refusal]:
+    def open(
+        self, peer: ProcAddress, wanted: records.Open
+    ) -> list[records.Grant | records.Refusal]:
         """Answer holders that want to access the memory directly.
 
         The grants will be recalled before the memory is freed.
         """
         return [self._grant(peer, wanted.place, claim) for claim in wanted.claims]
 
-    def admit(self, peer: ProcAddress, claim: Claim) -> Memory:
+    def admit(self, peer: ProcAddress, claim: records.Claim) -> Memory:
         """The memory for a holder that accesses it in another way than `open` tells.
 
         That will be recalled, too.
@@ -170,19 +161,19 @@ class Registry:
             assert region.memory is not None  # it is registered
             return region.memory
 
-    def atomic(self, wanted: Atomic) -> int:
+    def atomic(self, wanted: records.Atomic) -> int:
         """Read a word and change it, with no other such operation of this process in between."""
         memory = self.memory(wanted.claim, wanted.offset, 8, write=True)
         if not isinstance(memory, HostMemory):
             raise RefusedError(
-                Refusal(
+                records.Refusal(
                     False, f"atomic operations need memory of the CPU, this is on {memory.device}"
                 )
             )
         address = memory.address + wanted.offset
         if address % 8:
             raise RefusedError(
-                Refusal(
+                records.Refusal(
                     False, f"the word at offset {wanted.offset} is not aligned to 8 bytes in memory"
                 )
             )
@@ -195,8 +186,10 @@ class Registry:
                 word.value = wanted.operand % _WORD
         return before
 
-    def _grant(self, peer: ProcAddress, place: MemoryPlace, claim: Claim) -> Grant | Refusal:
-        near = place == here()
+    def _grant(
+        self, peer: ProcAddress, place: records.MemoryPlace, claim: records.Claim
+    ) -> records.Grant | records.Refusal:
+        near = place == records.here()
         try:
             with self._lock:
                 region = self._find(claim)
@@ -209,28 +202,34 @@ class Registry:
         assert memory is not None
         address = memory.address if near and isinstance(memory, HostMemory) else 0
         probe = ctypes.addressof(self._probe), self._probe.raw
-        return Grant(
-            memory.nbytes, memory.readonly, memory.device, here(), os.getpid(), address, probe
+        return records.Grant(
+            memory.nbytes,
+            memory.readonly,
+            memory.device,
+            records.here(),
+            os.getpid(),
+            address,
+            probe,
         )
 
-    def _find(self, claim: Claim) -> Region:
+    def _find(self, claim: records.Claim) -> Region:
         region = self._regions.get(claim.id)
         past = self._past.get(claim.id)
         known = region if region is not None else past[0] if past is not None else None
         # in constant time, and one answer for both: else a guesser would learn of ids and keys
         if known is None or not hmac.compare_digest(known.info.key, claim.key):
             raise RefusedError(
-                Refusal(
+                records.Refusal(
                     False, "the owner knows no such buffer, or the handle does not carry its key"
                 )
             )
         if past is not None:
-            raise RefusedError(Refusal(True, past[1]))
+            raise RefusedError(records.Refusal(True, past[1]))
         return known
 
     # letting go
 
-    def drop(self, claim: Claim, reason: str) -> Future[None]:
+    def drop(self, claim: records.Claim, reason: str) -> Future[None]:
         """Release a region; done when its memory is free, at once if it was before.
 
         Raises:
@@ -243,7 +242,7 @@ class Registry:
             region = self._find(claim)
         return self._release(region, reason)
 
-    def news(self, peer: ProcAddress, news: LeaseNews) -> None:
+    def news(self, peer: ProcAddress, news: records.LeaseNews) -> None:
         """A process has got its first handles to some buffers, or lost its last."""
         for claim, since_pickled in news.events:
             try:
@@ -312,7 +311,7 @@ class Registry:
         if granted:
             request = StopCall(f"{region.info} to be let go of", granted)
             send_record(
-                self._hub, granted, Recall(region.info.id, region.info.key, reason), request
+                self._hub, granted, records.Recall(region.info.id, region.info.key, reason), request
             )
             # the memory is let go only when each process with a grant has answered, or ended: a
             # transfer under way still writes to it

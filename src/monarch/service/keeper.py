@@ -18,27 +18,9 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
-from .._core.plane import (
-    SETTLE,
-    Gather,
-    ProcAddress,
-    StopCall,
-    current_hub,
-    encode_meta,
-    pickling,
-    send_record,
-)
+from .. import actor
+from .._core import plane
 from .._lazy import lazy_logger
-from ..actor import (
-    Actor,
-    Future,
-    HostMesh,
-    MeshFailure,
-    ProcMesh,
-    SupervisionError,
-    concurrent_endpoint,
-    context,
-)
 from ..telemetry.metrics import get_meter
 from .records import Members, ReplicaStatus, Spec
 
@@ -56,7 +38,7 @@ class _Replica:
         bug: How its constructor has failed, where that may do so each time.
     """
 
-    def __init__(self, place: int, host: int, procs: ProcMesh, actors: Any) -> None:
+    def __init__(self, place: int, host: int, procs: actor.ProcMesh, actors: Any) -> None:
         self.place = place
         self.host = host
         self.procs = procs
@@ -69,7 +51,7 @@ class _Replica:
     def target(self) -> Any:
         return self.actors._target
 
-    def fail(self, failure: MeshFailure) -> None:
+    def fail(self, failure: actor.MeshFailure) -> None:
         # what the system has refused, such as a connection, may go well the next time
         in_constructor = not self.ready and failure.cause == "exception"
         if in_constructor and not isinstance(failure.exception, OSError):
@@ -93,15 +75,15 @@ class _Place:
         self.bug = ""  # of the last replica
 
 
-class Keeper(Actor):
+class Keeper(actor.Actor):
     """One for each service, in the process that has made the service."""
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
-        self._hosts: HostMesh = spec.hosts.flatten("host")
+        self._hosts: actor.HostMesh = spec.hosts.flatten("host")
         self._lost: set[int] = set()  # hosts; the loss of one is final
         self._places: dict[int, _Place] = {}
-        self._callers: set[ProcAddress] = set()
+        self._callers: set[plane.ProcAddress] = set()
         self._version = 0
         self._changed = asyncio.Condition()
         self._replaced = get_meter("monarch.service").create_counter(
@@ -110,7 +92,7 @@ class Keeper(Actor):
         self._wanted = spec.replicas  # 0 once the service is being stopped
         self._grow()
 
-    @concurrent_endpoint
+    @actor.concurrent_endpoint
     async def scale(self, replicas: int, drain: float) -> Members:
         """Scale to so many replicas.
 
@@ -128,20 +110,20 @@ class Keeper(Actor):
             )
         return self._members()
 
-    @concurrent_endpoint
+    @actor.concurrent_endpoint
     async def close(self, drain: float) -> None:
         """Have none, and end."""
         self._wanted = 0
         await self._drain(drain)
-        context().actor_instance.stop("the service was stopped")
+        actor.context().actor_instance.stop("the service was stopped")
 
-    @concurrent_endpoint
-    async def join(self, caller: ProcAddress) -> Members:
+    @actor.concurrent_endpoint
+    async def join(self, caller: plane.ProcAddress) -> Members:
         """A process is about to call: it is told of all changes."""
         self._callers.add(caller)
         return self._members()
 
-    @concurrent_endpoint
+    @actor.concurrent_endpoint
     async def status(self) -> list[ReplicaStatus]:
         return [
             ReplicaStatus(
@@ -150,7 +132,7 @@ class Keeper(Actor):
             for number, place in sorted(self._places.items())
         ]
 
-    async def __supervise__(self, failure: MeshFailure) -> bool:
+    async def __supervise__(self, failure: actor.MeshFailure) -> bool:
         for place in self._places.values():
             replica = place.replica
             if replica is not None and failure.mesh in (replica.procs, replica.actors):
@@ -251,7 +233,7 @@ class Keeper(Actor):
         The end of this, unless by the keeper, ends the replica.
         """
         try:
-            await _answers(replica, SETTLE)
+            await _answers(replica, plane.SETTLE)
             if place.state == "draining":
                 return
             replica.ready = True
@@ -262,7 +244,7 @@ class Keeper(Actor):
                 why = f"its health check {health} {await self._ailment(replica, health)}"
                 replica.end(why)
                 replica.procs.kill(why)  # its callers need not wait for it to clean up
-        except SupervisionError as error:
+        except actor.SupervisionError as error:
             if error.failure is not None:
                 replica.fail(error.failure)
             replica.end(str(error))
@@ -271,7 +253,7 @@ class Keeper(Actor):
 
     async def _ailment(self, replica: _Replica, health: str) -> str:
         """Describe the fault of the replica, once there is one."""
-        meta, limit = encode_meta(health, replica.target.extent), self._spec.health_timeout
+        meta, limit = plane.encode_meta(health, replica.target.extent), self._spec.health_timeout
         while True:
             await asyncio.sleep(self._spec.health_interval)
             try:
@@ -341,33 +323,35 @@ class Keeper(Actor):
             hopeless,
         )
 
-    def _publish(self, last: Members | None = None) -> Future[None]:
+    def _publish(self, last: Members | None = None) -> actor.Future[None]:
         """Tell all callers which replicas there are.
 
         It is done when none has a call outstanding at others.
         """
-        hub: Any = current_hub()
+        hub: Any = plane.current_hub()
         self._version += 1
         self._callers = {each for each in self._callers if hub.process_fate(each) is None}
         callers = list(self._callers)
-        request = StopCall(f"{self._spec.name}: callers to have heard", callers)
+        request = plane.StopCall(f"{self._spec.name}: callers to have heard", callers)
         if callers:
-            members, sender = last or self._members(), context()._cell.uid
+            members, sender = last or self._members(), actor.context()._cell.uid
             # on the thread that never waits for room, as a caller may read nothing
-            hub.poller.call_soon(lambda: send_record(hub, callers, members, request, sender))
+            hub.poller.call_soon(lambda: plane.send_record(hub, callers, members, request, sender))
         else:
             request.resolve(None)
         return request.future
 
 
-def _answers(replica: _Replica, meta: bytes) -> Future[Any]:
+def _answers(replica: _Replica, meta: bytes) -> actor.Future[Any]:
     """Ask all ranks; they answer once they have run ``__init__``.
 
     Sent on the poller's thread, which never waits for room in a mailbox.
     """
-    target, hub, cell = replica.target, current_hub(), context()._cell
-    request = Gather(f"{target.name} to answer its keeper", target.uid, target.procs, target.extent)
+    target, hub, cell = replica.target, plane.current_hub(), actor.context()._cell
+    request = plane.Gather(
+        f"{target.name} to answer its keeper", target.uid, target.procs, target.extent
+    )
     hub.poller.call_soon(
-        lambda: target.cast(meta, pickling.dumps_call((), {}), request, sender=cell)
+        lambda: target.cast(meta, plane.pickling.dumps_call((), {}), request, sender=cell)
     )
     return request.future

@@ -14,25 +14,9 @@ from typing import Any, NoReturn
 
 import torch
 
-from monarch.tensor_engine import no_mesh
+from monarch.tensor_engine import instructions, no_mesh
 from monarch.tensor_engine.executor import Ranks, Segment, answer, answers, nowhere
 from monarch.tensor_engine.functions import name_of
-from monarch.tensor_engine.instructions import (
-    ALL,
-    CALL,
-    CONSTANT,
-    DEFINE,
-    END,
-    FORGET,
-    FREE,
-    MAIN,
-    MOVE,
-    PROGRAM,
-    REPLAY,
-    SPREAD,
-    Instruction,
-    Program,
-)
 
 from .cohorts import Span
 from .cost import OperationTemplate
@@ -67,7 +51,7 @@ class Model(Interpreter):
         self.is_usable = True
         self.gone: tuple[int, ...] = ()
         self._lock = threading.RLock()  # answers are read on any thread
-        self._programs: dict[int, Program] = {}
+        self._programs: dict[int, instructions.Program] = {}
         self._replays: list[Replay] = []
         self._stepped = 0.0
 
@@ -102,17 +86,17 @@ class Model(Interpreter):
                 for instruction in batch:
                     self._step(ranks, ranks.stream, instruction)
 
-    def _step(self, ranks: Ranks, stream: int, instruction: Instruction) -> None:
+    def _step(self, ranks: Ranks, stream: int, instruction: instructions.Instruction) -> None:
         what = instruction[0]
         if what >= 0:
             self._run_template(ranks, stream, *instruction)
-        elif what == FREE:
+        elif what == instructions.FREE:
             cohorts = self._of(ranks)
             for ref in instruction[1]:
                 self._memory.free(ref, cohorts)
-        elif what == DEFINE:
+        elif what == instructions.DEFINE:
             self._templates[instruction[1]] = OperationTemplate(*instruction[2])
-        elif what == FORGET:
+        elif what == instructions.FORGET:
             kept = {each[0] for program in self._programs.values() for each in program.instructions}
             for number in [
                 number
@@ -121,26 +105,26 @@ class Model(Interpreter):
             ]:
                 del self._templates[number]
                 self._effects.pop(number, None)
-        elif what == CONSTANT:
+        elif what == instructions.CONSTANT:
             self._put_constant(ranks, stream, *instruction[1:])
-        elif what == CALL:
+        elif what == instructions.CALL:
             self._run_call(ranks, stream, *instruction[1:])
-        elif what == MOVE:
+        elif what == instructions.MOVE:
             _, site, name, args = instruction
             move = getattr(self, f"_move_{name}", None)
             if move is None:
                 raise NotImplementedError(f"{name} can't be simulated")
             move(ranks, stream, site, *args)
-        elif what == PROGRAM:
+        elif what == instructions.PROGRAM:
             self._define_program(*instruction[1:])
-        elif what == REPLAY:
+        elif what == instructions.REPLAY:
             self._replay(ranks, *instruction[1:])
-        elif what not in (SPREAD, END):
+        elif what not in (instructions.SPREAD, instructions.END):
             raise NotImplementedError(f"instruction {what} can't be simulated")
 
     # recorded programs
 
-    def _define_program(self, number: int, program: Program | None) -> None:
+    def _define_program(self, number: int, program: instructions.Program | None) -> None:
         if program is None:
             self._programs.pop(number, None)
         else:
@@ -167,10 +151,10 @@ class Model(Interpreter):
     def _go_on(self, replay: Replay) -> bool:
         ranks = replay.ranks
 
-        def run(instruction: Instruction) -> None:
+        def run(instruction: instructions.Instruction) -> None:
             self._step(ranks, ranks.stream, instruction)
 
-        def may_run(instruction: Instruction) -> bool:
+        def may_run(instruction: instructions.Instruction) -> bool:
             check_meeting(instruction, ranks, self._moves)
             ticket = awaited(instruction)
             return ticket is None or any(ticket in cohort.handed for cohort in self.cohorts.all)
@@ -228,7 +212,10 @@ class Model(Interpreter):
     def _answered(self, ranks: Ranks, given: list[Any]) -> float:
         """The time at which the answers of some ranks are there."""
         cohorts, stream = self._of(ranks), ranks.stream
-        ends = [cohort.end if stream == ALL else cohort.clock(stream).end for cohort in cohorts]
+        ends = [
+            cohort.end if stream == instructions.ALL else cohort.clock(stream).end
+            for cohort in cohorts
+        ]
         fetched = [value for values in given if type(values) is list for value in values]
         size: int = sum(value.numel() * value.element_size() for value in fetched)
         machine = self._machine
@@ -243,7 +230,7 @@ class Model(Interpreter):
         """The program reads an answer: it does nothing until then."""
         with self._lock:
             if ready > self.now:
-                self.recorder.note((), MAIN, what, "wait", Span(self.now, ready), -1)
+                self.recorder.note((), instructions.MAIN, what, "wait", Span(self.now, ready), -1)
                 self.now = ready
 
     # steps

@@ -21,8 +21,8 @@ from .. import _own_address
 from .._core.plane import current_hub
 from .._kept_store import KeptStore, keep
 from .._own_address import FAMILIES, IPVersion
+from .._startup.monarch_startup import meet
 from ..actor import Actor, Point, ProcMesh, context, endpoint
-from .startup.monarch_startup import meet
 
 _held: list[object] = []  # stores: torch's C++ keeps none
 

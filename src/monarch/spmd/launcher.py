@@ -23,20 +23,9 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from .. import actor
 from .._forwarding import relay
 from .._words import tame
-from ..actor import (
-    Actor,
-    ActorError,
-    HostMesh,
-    MeshFailure,
-    Point,
-    ProcMesh,
-    SupervisionError,
-    concurrent_endpoint,
-    endpoint,
-    this_proc,
-)
 from .options import ENDING, Options
 from .rank import Attempt, Exit, HostProbe, RankProcess
 
@@ -82,7 +71,7 @@ class Outcome(NamedTuple):
         return 1 if self.failures else 0
 
 
-class Launcher(Actor):
+class Launcher(actor.Actor):
     """The launcher of ranks.
 
     Args:
@@ -90,7 +79,7 @@ class Launcher(Actor):
         options: What runs.
     """
 
-    def __init__(self, hosts: HostMesh, options: Options) -> None:
+    def __init__(self, hosts: actor.HostMesh, options: Options) -> None:
         self._hosts = hosts
         self._options = options
         self._folder = os.getcwd()
@@ -102,10 +91,10 @@ class Launcher(Actor):
         # a name that is secret until the file is there
         self._files = f"monarch_run_{secrets.token_hex(8)}"
 
-    def __supervise__(self, failure: MeshFailure) -> bool:
+    def __supervise__(self, failure: actor.MeshFailure) -> bool:
         return True  # the waits for the rank end with this error as well
 
-    @concurrent_endpoint
+    @actor.concurrent_endpoint
     async def run(self) -> Outcome:
         """Run the script, with restarts.
 
@@ -130,7 +119,7 @@ class Launcher(Actor):
             logger.info(text, *who, number + 1, most)
         raise AssertionError
 
-    @endpoint
+    @actor.endpoint
     async def end(self, number: int) -> None:
         """End the ranks.
 
@@ -144,7 +133,7 @@ class Launcher(Actor):
                 await self._show_stacks("before they end, by SIGQUIT")
             _end(self._ranks, (), signal.SIGTERM if number in ENDING else number)
 
-    def _usable_hosts(self) -> HostMesh:
+    def _usable_hosts(self) -> actor.HostMesh:
         fewest, most = self._nodes()
         left = self._left()
         if len(left) < fewest:
@@ -159,7 +148,7 @@ class Launcher(Actor):
         """The hosts that are not lost, by number."""
         return [number for number in range(len(self._hosts)) if number not in self._lost]
 
-    async def _attempt(self, hosts: HostMesh, number: int) -> list[Exit]:
+    async def _attempt(self, hosts: actor.HostMesh, number: int) -> list[Exit]:
         size = await self._ranks_per_host(hosts)
         procs = hosts.spawn_procs({"local": size}, name="rank")
         try:
@@ -187,7 +176,7 @@ class Launcher(Actor):
         async for future in ranks.run.stream(attempt):
             try:
                 exits.append(await future)
-            except SupervisionError as error:
+            except actor.SupervisionError as error:
                 exits.append(self._gone(future.rank, error))
             failures = [each for each in exits if each.status]
             if len(failures) == 1 and exits[-1].status:
@@ -199,7 +188,7 @@ class Launcher(Actor):
         limit, shown = self._options.hang_timeout, False
         while True:
             quiet = limit
-            with suppress(SupervisionError):  # one of them is gone, which `_wait` sees
+            with suppress(actor.SupervisionError):  # one of them is gone, which `_wait` sees
                 quiet = min((await ranks.quiet.call()).values())
             if quiet < limit:
                 shown = False
@@ -209,11 +198,12 @@ class Launcher(Actor):
             await asyncio.sleep(max(_LOOK, limit - quiet))
 
     async def _show_stacks(self, why: str) -> None:
-        with suppress(SupervisionError):  # this host itself is in trouble, which is told otherwise
+        # this host itself may be in trouble, which is told otherwise
+        with suppress(actor.SupervisionError):
             stacks = await self._procs.stacks()
             print(f"monarch run: stacks of all ranks, {why}\n{stacks}", file=sys.stderr, flush=True)
 
-    def _gone(self, point: Point, error: SupervisionError) -> Exit:
+    def _gone(self, point: actor.Point, error: actor.SupervisionError) -> Exit:
         """The end of a rank that has lost its process or host."""
         local = point.extent.sizes[-1]
         host = self._used[point.rank // local]
@@ -225,7 +215,7 @@ class Launcher(Actor):
             str(error),
         )  # fmt: skip
 
-    async def _ranks_per_host(self, hosts: HostMesh) -> int:
+    async def _ranks_per_host(self, hosts: actor.HostMesh) -> int:
         wanted = self._options.procs
         if isinstance(wanted, int):
             return wanted
@@ -242,7 +232,7 @@ class Launcher(Actor):
         return found.values()[0]
 
 
-async def _ways(procs: ProcMesh, port: int, hosts: int) -> tuple[int, ...]:
+async def _ways(procs: actor.ProcMesh, port: int, hosts: int) -> tuple[int, ...]:
     """Have a port of each other host lead to one of the first; return those of all."""
     if hosts == 1:
         return (port,)
@@ -258,11 +248,11 @@ def _end(ranks: Any, ended: Collection[int], number: int = signal.SIGTERM) -> No
     A message to a whole mesh is not sent where one rank is gone.
     """
     for rank in set(range(len(ranks))).difference(ended):
-        with suppress(SupervisionError):
-            ranks.slice(**Point(rank, ranks.extent)).end.broadcast(number)
+        with suppress(actor.SupervisionError):
+            ranks.slice(**actor.Point(rank, ranks.extent)).end.broadcast(number)
 
 
-def launch(hosts: HostMesh, options: Options) -> Outcome:
+def launch(hosts: actor.HostMesh, options: Options) -> Outcome:
     """Run a script on every rank of some hosts, in the place of `torchrun`.
 
     The signals of `options.signals` end the ranks meanwhile, where this is called by the main
@@ -275,7 +265,7 @@ def launch(hosts: HostMesh, options: Options) -> Outcome:
     Raises:
         ValueError: There are too few hosts, or not what `options.procs` asks for.
     """
-    launcher: Any = this_proc().spawn("launcher", Launcher, hosts, options)
+    launcher: Any = actor.this_proc().spawn("launcher", Launcher, hosts, options)
     running = launcher.run.call_one()
     before: dict[int, Any] = {}
     try:
@@ -286,7 +276,7 @@ def launch(hosts: HostMesh, options: Options) -> Outcome:
                 )
         outcome: Outcome = running.get()
         return outcome
-    except ActorError as error:
+    except actor.ActorError as error:
         # it is about the arguments: no trace of the launcher is of use
         raise error.exception from None
     finally:

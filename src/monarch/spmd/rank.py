@@ -38,7 +38,7 @@ from .elastic import own_name, variables
 from .options import STDERR, STDOUT, Options
 from .torch_store import TorchStore
 
-_STARTUP = Path(__file__).parent / "startup"
+_STARTUP = Path(__file__).parents[1] / "_startup"
 _TAIL = 64 * 1024  # bytes of stderr that are kept for a report
 _NOT_STARTED = 127  # the exit status of shells for a command that can't be started
 # seconds in which what the script has left in its pipes is read, if another process holds them open

@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+from .._commands import run_caught
 from .._proc_stat import STATE, stat_of
 from .._stack_dump import FILE, SIGNAL
 from .model import ThreadStack
@@ -172,9 +173,7 @@ def run_py_spy(program: str, pid: int, native: bool, stopped: bool, seconds: flo
     options = [*(["--native"] if native else []), *(["--nonblocking"] if stopped else [])]
     command = [program, "dump", "--json", "--pid", str(pid), *options]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL
-        )
+        done = run_caught(command, seconds)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ValueError(str(error)) from error
     if done.returncode:

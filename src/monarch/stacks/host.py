@@ -7,25 +7,13 @@ says; then the bounds of `dump`.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from .._core.plane import (
-    DEAD,
-    ERROR,
-    ControlRequest,
-    ControlService,
-    Failure,
-    HostDescription,
-    Hub,
-    ProcAddress,
-    handles,
-    pickling,
-    send_record,
-)
+from .._answering import HostAnswers, answer_on_thread
+from .._core import plane
 from .._namedtuple import NamedTuple
 from .._rank_selector import RankSelector
 from . import dump
@@ -53,7 +41,7 @@ class GetHostStacks(NamedTuple):
         ended: Tell of processes that have failed as well, until their mesh is stopped.
     """
 
-    root: ProcAddress | None = None
+    root: plane.ProcAddress | None = None
     mesh: str | None = None
     ranks: Sequence[int] | str | None = None
     native: bool = False
@@ -62,21 +50,16 @@ class GetHostStacks(NamedTuple):
     ended: bool = False
 
 
-@handles(GetHostStacks)
+@plane.handles(GetHostStacks)
 def _get_host_stacks(
-    service: ControlService, request: ControlRequest, record: GetHostStacks
+    service: plane.ControlService, request: plane.ControlRequest, record: GetHostStacks
 ) -> None:
     found = HostStacks(service.hub, record, service.describe_host(record.ended))
-    threading.Thread(
-        target=found.answer, args=(request,), name="monarch-stacks", daemon=True
-    ).start()
+    answer_on_thread(request, "monarch-stacks", found.collect)
 
 
-class HostStacks:
+class HostStacks(HostAnswers):
     """One request.
-
-    `reply` and `peer_failed` take the answers of processes, on the I/O thread; `collect` does the
-    rest.
 
     Args:
         hub: That of the agent.
@@ -84,11 +67,12 @@ class HostStacks:
         description: What runs there.
     """
 
-    def __init__(self, hub: Hub, record: GetHostStacks, description: HostDescription) -> None:
-        self._hub = hub
+    def __init__(
+        self, hub: plane.Hub, record: GetHostStacks, description: plane.HostDescription
+    ) -> None:
         self._record = record
         self._found: list[ProcStacks] = []
-        self._addresses: list[ProcAddress] = []
+        self._looked_at: list[plane.ProcAddress] = []
         client = description.root
         names = (None, CLIENT, client.mesh)
         if (
@@ -121,14 +105,13 @@ class HostStacks:
                         ago=time.monotonic() - proc.end.known if proc.end.known else None,
                     )
                 )  # fmt: skip
-        self._waiting = set(range(len(self._found)))
-        self._news = threading.Condition()
+        super().__init__(hub, self._looked_at)
         # those that run a script, which is looked at in their place
         self._programs: set[int] = set()
 
     def _look_at(
         self,
-        address: ProcAddress,
+        address: plane.ProcAddress,
         mesh: str,
         rank: int,
         size: int,
@@ -136,25 +119,18 @@ class HostStacks:
         machine: str,
         coordinates: dict[str, int],
     ) -> None:
-        self._addresses.append(address)
+        self._looked_at.append(address)
         note = "" if pid else "has not started yet"
         self._found.append(
             ProcStacks(mesh, rank, size, pid, machine, "", note, (), address, coordinates)
         )
 
-    def answer(self, request: ControlRequest) -> None:
-        """Answer it."""
-        try:
-            request.answer(self.collect())
-        except BaseException as error:
-            request.fail(error)
-
     def collect(self) -> list[ProcStacks]:
         """The stacks of all that are meant; called once, on a thread that may wait."""
         try:
             if not self._record.native and self._found:
-                send_record(self._hub, self._addresses, GetStacks(), self)
-                self._wait()
+                self.ask(GetStacks())
+                self.wait(self._record.patience)
             self._look_from_outside()
             for index, proc in enumerate(self._found):
                 self._found[index] = proc._replace(kernel=look_at(proc.pid) if proc.pid else None)
@@ -164,38 +140,19 @@ class HostStacks:
             # others have said.
             self._found = [proc._replace(threads=(), mailboxes=()) for proc in self._found]
 
-    def reply(self, frame: Any) -> bool:
-        if frame.flags not in (ERROR, DEAD):
-            capture: Capture = pickling.loads(frame.payload, frame.buffers)
-            if capture.program:
-                self._found[frame.rank] = self._found[frame.rank]._replace(pid=capture.program)
-                self._programs.add(frame.rank)
-            else:
-                self._note(frame.rank, "itself", capture.threads)
-                self._found[frame.rank] = self._found[frame.rank]._replace(
-                    mailboxes=capture.mailboxes
-                )
-        return self._came(frame.rank)
+    def take(self, index: int, frame: Any) -> None:
+        if frame.flags in (plane.ERROR, plane.DEAD):
+            return
+        capture: Capture = plane.pickling.loads(frame.payload, frame.buffers)
+        if capture.program:
+            self._found[index] = self._found[index]._replace(pid=capture.program)
+            self._programs.add(index)
+        else:
+            self._note(index, "itself", capture.threads)
+            self._found[index] = self._found[index]._replace(mailboxes=capture.mailboxes)
 
-    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
-        if address in self._addresses:
-            index = self._addresses.index(address)
-            self._found[index] = self._found[index]._replace(note=f"{HAS_ENDED}: {failure.reason}")
-            self._came(index)
-        return not self._waiting
-
-    def _came(self, index: int) -> bool:
-        with self._news:
-            self._waiting.discard(index)
-            self._news.notify()
-        return not self._waiting
-
-    def _wait(self) -> None:
-        with self._news:
-            before = len(self._waiting) + 1
-            while self._waiting and len(self._waiting) < before:
-                before = len(self._waiting)
-                self._news.wait_for(lambda: not self._waiting, self._record.patience)
+    def lost(self, index: int, failure: plane.Failure) -> None:
+        self._found[index] = self._found[index]._replace(note=f"{HAS_ENDED}: {failure.reason}")
 
     def _note(self, index: int, how: str, threads: tuple[ThreadStack, ...], note: str = "") -> None:
         self._found[index] = self._found[index]._replace(how=how, note=note, threads=threads)
@@ -203,7 +160,7 @@ class HostStacks:
     def _look_from_outside(self) -> None:
         """Look at processes that have not answered, and at scripts, from outside."""
         silent = [
-            index for index in sorted(self._waiting | self._programs) if self._found[index].pid
+            index for index in sorted(self.waiting | self._programs) if self._found[index].pid
         ]
         states = {index: dump.state_of(self._found[index].pid) for index in silent}
         for index, state in states.items():
@@ -217,7 +174,7 @@ class HostStacks:
                 threads = dumps.get(self._found[index].pid)
                 if threads is not None and index in self._programs:
                     self._note(index, "itself", threads)
-                elif threads is not None and index in self._waiting:
+                elif threads is not None and index in self.waiting:
                     # it was only slow, if it has answered since
                     self._note(index, "signal", threads)
             missing = [index for index in silent if not self._found[index].how]

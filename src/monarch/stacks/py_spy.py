@@ -10,18 +10,14 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from .. import config
-from .._core.plane import (
-    ControlRequest,
-    ControlService,
-    ProcAddress,
-    handles,
-)
+from .._answering import answer_on_thread
+from .._commands import run_caught
+from .._core import plane
 from .._namedtuple import NamedTuple
 from .dump import py_spy
 
@@ -52,7 +48,7 @@ class RunPySpy(NamedTuple):
         nonblocking: Do not stop the process for each look.
     """
 
-    address: ProcAddress
+    address: plane.ProcAddress
     limit: float = 10.0
     seconds: int = 0
     rate: int = 100
@@ -61,31 +57,23 @@ class RunPySpy(NamedTuple):
     nonblocking: bool = False
 
 
-@handles(RunPySpy)
-def _run_py_spy(service: ControlService, request: ControlRequest, record: RunPySpy) -> None:
+@plane.handles(RunPySpy)
+def _run_py_spy(
+    service: plane.ControlService, request: plane.ControlRequest, record: RunPySpy
+) -> None:
     here = service.describe_host()
     pid = {**here.pids, here.agent: here.pid}.get(record.address, 0)
     if not pid:
         request.answer(None)
         return
-    threading.Thread(
-        target=_look, args=(request, record, pid), name="monarch-py-spy", daemon=True
-    ).start()
+    answer_on_thread(request, "monarch-py-spy", _look, record, pid)
 
 
-def _look(request: ControlRequest, record: RunPySpy, pid: int) -> None:
-    try:
-        program = config.value("pyspy_bin") or py_spy()
-        if not program:
-            request.answer(
-                {"BinaryNotFound": {"searched": ["PYSPY_BIN", "PATH", "the package py-spy"]}}
-            )
-        else:
-            request.answer(
-                _profile(program, pid, record) if record.seconds else _dump(program, pid, record)
-            )
-    except BaseException as error:
-        request.fail(error)
+def _look(record: RunPySpy, pid: int) -> dict[str, Any]:
+    program = config.value("pyspy_bin") or py_spy()
+    if not program:
+        return {"BinaryNotFound": {"searched": ["PYSPY_BIN", "PATH", "the package py-spy"]}}
+    return _profile(program, pid, record) if record.seconds else _dump(program, pid, record)
 
 
 def _dump(program: str, pid: int, record: RunPySpy) -> dict[str, Any]:
@@ -159,14 +147,7 @@ def _failed(pid: int, binary: str, exit_code: int | None, stderr: str) -> dict[s
 def _run(command: list[str], pid: int, limit: float) -> tuple[dict[str, Any], str]:
     """How it failed, if it did; and what it has said."""
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=limit,
-            stdin=subprocess.DEVNULL,
-        )
+        done = run_caught(command, limit)
     except subprocess.TimeoutExpired:
         return _failed(pid, command[0], None, f"not within {limit:g} s"), ""
     except OSError as error:

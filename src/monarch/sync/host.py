@@ -15,16 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
-from .._core.plane import (
-    ControlRequest,
-    HostedProc,
-    ProcAddress,
-    handles,
-    python_bootstrap_cmd,
-)
+from .._answering import answer_with
+from .._core import plane
 from .._namedtuple import NamedTuple
 from .._proc_stat import STARTED, stat_of
 from .build import Build
@@ -114,7 +110,7 @@ class FindLagging(NamedTuple):
     """
 
     key: str
-    root: ProcAddress | None
+    root: plane.ProcAddress | None
 
 
 class Lagging(NamedTuple):
@@ -124,7 +120,7 @@ class Lagging(NamedTuple):
         at: When this was so, in seconds since the machine has started.
     """
 
-    address: ProcAddress
+    address: plane.ProcAddress
     name: str
     folder: str
     changed: list[str]
@@ -139,7 +135,7 @@ class Reloaded(NamedTuple):
     """
 
     key: str
-    procs: list[tuple[ProcAddress, float]]
+    procs: list[tuple[plane.ProcAddress, float]]
 
 
 class _Active(NamedTuple):
@@ -185,39 +181,30 @@ class _Host:
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._builds: dict[str, tuple[Build, str, dict[str, str], ProcAddress]] = {}
+        self._builds: dict[str, tuple[Build, str, dict[str, str], plane.ProcAddress]] = {}
         self._stores: dict[str, WorkspaceStore] = {}
         self._active: dict[str, _Active] = {}  # the last one last
         self._stayed: dict[str, list[str]] = {}  # by workspace
         # of programs: their interpreter, the folder here
-        self._environments: dict[ProcAddress, tuple[str, str]] = {}
+        self._environments: dict[plane.ProcAddress, tuple[str, str]] = {}
         # by workspace and proc: how new what it runs is
-        self._reloaded: dict[tuple[str, ProcAddress], float] = {}
+        self._reloaded: dict[tuple[str, plane.ProcAddress], float] = {}
         self._service: Any = None
 
-    def later(self, service: Any, request: ControlRequest, work: Callable[[], Any]) -> None:
+    def later(self, service: Any, request: plane.ControlRequest, work: Callable[[], Any]) -> None:
         """Have the thread do something, and answer."""
         if self._service is None:
             self._service = service
             service.adapt_spawn = self.adapt
             service.hub.inbound_lost_hooks.append(self.client_lost)
             threading.Thread(target=self._run, name="monarch-sync", daemon=True).start()
-
-        def answer() -> None:
-            try:
-                value = work()
-            except Exception as error:
-                request.fail(error)
-            else:
-                request.answer(value)
-
-        self._work.put(answer)
+        self._work.put(partial(answer_with, request, work))
 
     def _run(self) -> None:
         while True:
             self._work.get()()
 
-    def client_lost(self, address: ProcAddress) -> None:
+    def client_lost(self, address: plane.ProcAddress) -> None:
         self._environments.pop(address, None)
 
         def drop() -> None:
@@ -267,7 +254,7 @@ class _Host:
         build.drop()
         return None
 
-    def offer(self, record: Offer, client: ProcAddress) -> list[str]:
+    def offer(self, record: Offer, client: plane.ProcAddress) -> list[str]:
         manifest = decode(record.manifest)
         before = self._builds.pop(record.build, None)
         build = self._store(record.key).begin(manifest, before and before[0])
@@ -306,7 +293,7 @@ class _Host:
         self._work.put(clean_up)
         return self._stayed.get(key, [])
 
-    def _build(self, name: str) -> tuple[Build, str, dict[str, str], ProcAddress]:
+    def _build(self, name: str) -> tuple[Build, str, dict[str, str], plane.ProcAddress]:
         if name not in self._builds:
             raise ValueError("this version was given up")
         return self._builds[name]
@@ -335,7 +322,7 @@ class _Host:
         self._active = {**others, key: new}  # as a whole: `adapt` reads it meanwhile
 
     def find_lagging(
-        self, key: str, root: ProcAddress | None, procs: Sequence[HostedProc]
+        self, key: str, root: plane.ProcAddress | None, procs: Sequence[plane.HostedProc]
     ) -> list[Lagging]:
         """See `FindLagging`; `procs` are all of this host."""
         running = {each.address for each in procs}
@@ -391,7 +378,7 @@ class _Host:
 _host = _Host()
 
 
-def start_procs_in(root: ProcAddress, python: str, folder: str) -> None:
+def start_procs_in(root: plane.ProcAddress, python: str, folder: str) -> None:
     """Start procs of a program in another environment from now on, unless it says what to start.
 
     Args:
@@ -403,8 +390,8 @@ def start_procs_in(root: ProcAddress, python: str, folder: str) -> None:
 
 
 def _started_in(request: Any, python: str, folder: str) -> Any:
-    usual = None, python_bootstrap_cmd(python).as_command()
-    command = python_bootstrap_cmd(f"{folder}/bin/python").as_command()
+    usual = None, plane.python_bootstrap_cmd(python).as_command()
+    command = plane.python_bootstrap_cmd(f"{folder}/bin/python").as_command()
     path = (
         os.environ.get("PATH", os.defpath)
         if request.environ is None
@@ -420,34 +407,34 @@ def _started_in(request: Any, python: str, folder: str) -> Any:
     return request._replace(starts=starts)
 
 
-@handles(FindWorkspace)
-def _look(service: Any, request: ControlRequest, record: FindWorkspace) -> None:
+@plane.handles(FindWorkspace)
+def _look(service: Any, request: plane.ControlRequest, record: FindWorkspace) -> None:
     _host.later(service, request, lambda: _host.look(record))
 
 
-@handles(Offer)
-def _offer(service: Any, request: ControlRequest, record: Offer) -> None:
+@plane.handles(Offer)
+def _offer(service: Any, request: plane.ControlRequest, record: Offer) -> None:
     _host.later(service, request, lambda: _host.offer(record, request.peer))
 
 
-@handles(Pieces)
-def _pieces(service: Any, request: ControlRequest, record: Pieces) -> None:
+@plane.handles(Pieces)
+def _pieces(service: Any, request: plane.ControlRequest, record: Pieces) -> None:
     _host.later(service, request, lambda: _host.write(record))
 
 
-@handles(SettleVersion)
-def _settle(service: Any, request: ControlRequest, record: SettleVersion) -> None:
+@plane.handles(SettleVersion)
+def _settle(service: Any, request: plane.ControlRequest, record: SettleVersion) -> None:
     _host.later(service, request, lambda: _host.settle(record))
 
 
-@handles(FindLagging)
-def _find_lagging(service: Any, request: ControlRequest, record: FindLagging) -> None:
+@plane.handles(FindLagging)
+def _find_lagging(service: Any, request: plane.ControlRequest, record: FindLagging) -> None:
     procs = [each for each in service.describe_host().procs if each.pid]
     _host.later(service, request, lambda: _host.find_lagging(record.key, record.root, procs))
 
 
-@handles(Reloaded)
-def _reloaded(service: Any, request: ControlRequest, record: Reloaded) -> None:
+@plane.handles(Reloaded)
+def _reloaded(service: Any, request: plane.ControlRequest, record: Reloaded) -> None:
     _host.later(service, request, lambda: _host.reloaded(record))
 
 

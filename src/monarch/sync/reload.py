@@ -29,6 +29,7 @@ from collections.abc import Iterator, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
+from .._answering import answer_on_thread
 from .._core.plane import ControlRequest, handles
 from .._namedtuple import NamedTuple
 
@@ -54,16 +55,11 @@ class Reload(NamedTuple):
 
 @handles(Reload)
 def _reload(service: Any, request: ControlRequest, record: Reload) -> None:
-    def work() -> None:  # on a thread: modules run what they like
-        try:
-            with _one_at_a_time:
-                answer = reload(record.folder, record.changed)
-        except BaseException as error:
-            request.fail(error)
-        else:
-            request.answer(answer)
+    def work() -> Any:
+        with _one_at_a_time:
+            return reload(record.folder, record.changed)
 
-    threading.Thread(target=work, name="monarch-reload", daemon=True).start()
+    answer_on_thread(request, "monarch-reload", work)  # modules run what they like
 
 
 def reload(folder: str, changed: list[str]) -> tuple[list[str], int, _Kept]:

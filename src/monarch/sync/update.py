@@ -17,21 +17,7 @@ import threading
 from pickle import PickleBuffer
 from typing import Any, cast
 
-from .._core.plane import (
-    UPDATE_CLASS,
-    ControlRequest,
-    ControlService,
-    OwnedActors,
-    ProcAddress,
-    Promise,
-    check_names,
-    current_hub,
-    describe_class,
-    handles,
-    is_importable,
-    operation_of,
-    pickling,
-)
+from .._core import plane
 from .._namedtuple import NamedTuple
 from ..actor import Actor, ActorMesh, Endpoint, Future, context, endpoint
 from ..actor.activities import owners_of
@@ -65,7 +51,7 @@ class ActorPlace(NamedTuple):
     """
 
     rank: int
-    owner: ProcAddress | None
+    owner: plane.ProcAddress | None
 
 
 _lock = threading.Lock()
@@ -78,7 +64,7 @@ def update_class(mesh: ActorMesh[Any], cls: Any) -> Future[None]:
     _check(mesh, cls)
     take: Endpoint[..., Any] = Endpoint(mesh._target, "update_class", endpoint(take_class))
     asked = _hidden(take).call(cls, None)
-    done: Promise[None] = Promise(operation_of(asked))
+    done: plane.Promise[None] = plane.Promise(plane.operation_of(asked))
     turn = threading.Event()
     with _lock:
         args = _take_turn, _latest.get(mesh._uid), turn, done, mesh, cls, take, asked
@@ -91,21 +77,23 @@ def update_class(mesh: ActorMesh[Any], cls: Any) -> Future[None]:
 def _check(mesh: ActorMesh[Any], cls: Any) -> None:
     if not isinstance(cls, type) or not issubclass(cls, Actor):
         raise TypeError(f"update_class takes a subclass of monarch.actor.Actor, got {cls!r}")
-    check_names(cls)
+    plane.check_names(cls)
     old: type = mesh._class
     if cls is old:
         raise ValueError(
             f"{cls.__qualname__} is the class that they run; define it anew, as its edited `class`"
             " statement does"
         )
-    if describe_class(cls).is_async != describe_class(old).is_async:
-        was, now = ("async def", "def") if describe_class(old).is_async else ("def", "async def")
+    if plane.describe_class(cls).is_async != plane.describe_class(old).is_async:
+        was, now = (
+            ("async def", "def") if plane.describe_class(old).is_async else ("def", "async def")
+        )
         raise ValueError(
             f"the endpoints of {old.__qualname__} were `{was}` and are `{now}`: that decides how an"
             " actor waits for its messages, and can't change while it lives. Spawn new actors"
         )
     same_name = (cls.__module__, cls.__qualname__) == (old.__module__, old.__qualname__)
-    if same_name and is_importable(cls):
+    if same_name and plane.is_importable(cls):
         raise ValueError(
             f"{cls.__qualname__} would go by its name to procs that have imported {cls.__module__}"
             " before it was edited. Bring the new file there: `await hosts.sync_workspace(folder,"
@@ -114,14 +102,14 @@ def _check(mesh: ActorMesh[Any], cls: Any) -> None:
 
 
 def _hidden(take: Endpoint[..., Any]) -> Endpoint[..., Any]:
-    take._meta = UPDATE_CLASS  # no endpoint of the class can be called that
+    take._meta = plane.UPDATE_CLASS  # no endpoint of the class can be called that
     return take
 
 
 def _take_turn(
     before: threading.Event | None,
     turn: threading.Event,
-    done: Promise[None],
+    done: plane.Promise[None],
     mesh: Any,
     *rest: Any,
 ) -> None:
@@ -141,20 +129,20 @@ def _take_turn(
 
 
 def _go_on(
-    done: Promise[None],
+    done: plane.Promise[None],
     mesh: ActorMesh[Any],
     cls: type,
     take: Endpoint[..., Any],
     asked: Future[Any],
 ) -> None:
     try:
-        ranks: dict[ProcAddress, list[int]] = {}
+        ranks: dict[plane.ProcAddress, list[int]] = {}
         for rank, owner in asked.get().values():
             if owner is not None:
                 ranks.setdefault(owner, []).append(rank)
         hub, content, name = (
-            current_hub(),
-            pickling.dumps_inline(cls),
+            plane.current_hub(),
+            plane.pickling.dumps_inline(cls),
             f"{cls.__module__}.{cls.__qualname__}",
         )
         for told in [
@@ -201,18 +189,18 @@ def take_class(actor: Any, cls: type, name: str | None) -> ActorPlace:
     cell = cast("Any", here._cell)
     if name is not None:
         cell.record.class_name = name
-        if describe_class(cls).is_async:
+        if plane.describe_class(cls).is_async:
             cell.queue_again()
     spec = cell._spec
     return ActorPlace(here.actor_instance.rank.rank, spec.owner.proc if spec.restarts else None)
 
 
-@handles(Succeed)
-def _succeed(service: ControlService, request: ControlRequest, record: Succeed) -> None:
+@plane.handles(Succeed)
+def _succeed(service: plane.ControlService, request: plane.ControlRequest, record: Succeed) -> None:
     for owner in owners_of(service.hub):
         mesh = owner.ownership.get(record.uid)
-        if isinstance(mesh, OwnedActors) and mesh.init is not None:
-            init = pickling.dumps(_Successor(mesh.init, record.successor))
+        if isinstance(mesh, plane.OwnedActors) and mesh.init is not None:
+            init = plane.pickling.dumps(_Successor(mesh.init, record.successor))
             mesh.successors.update(dict.fromkeys(record.ranks, (record.name, init)))
     request.answer(None)
 
@@ -237,8 +225,8 @@ class _Successor:
 
 
 def _with_class(payload: Any, buffers: list[Any], cls: bytes) -> tuple[type, Any, Any]:
-    _, args, kwargs = pickling.loads(payload, buffers)
-    return pickling.loads(cls), args, kwargs
+    _, args, kwargs = plane.pickling.loads(payload, buffers)
+    return plane.pickling.loads(cls), args, kwargs
 
 
 HANDLERS = (_succeed,)

@@ -8,24 +8,12 @@ answered for `patience` seconds; or `_LIMIT` seconds more are over.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .._core.plane import (
-    DEAD,
-    ControlRequest,
-    ControlService,
-    Failure,
-    HostDescription,
-    ProcAddress,
-    handles,
-    pickling,
-    refusal,
-    send_record,
-)
+from .._answering import HostAnswers, answer_on_thread
+from .._core import plane
 from .._namedtuple import NamedTuple
 from .answer import Collected, join, of_rows
 from .registry import AGENT, PROC, Asked, Producer, producer_of, takes_a_thread
@@ -59,38 +47,33 @@ class Collect(NamedTuple):
     since_us: int | None = None
     limit: int = 100_000
     columns: Mapping[str, Sequence[str]] = {}
-    root: ProcAddress | None = None
+    root: plane.ProcAddress | None = None
     patience: float = 1.0
     lines: LineFilter | None = None
     until_us: int | None = None
 
 
-@handles(Collect)
-def _collect(service: ControlService, request: ControlRequest, record: Collect) -> None:
+@plane.handles(Collect)
+def _collect(service: plane.ControlService, request: plane.ControlRequest, record: Collect) -> None:
     hub = service.hub
     if hub.address != hub.address.agent:
         for table in record.tables:
             producer_of(table, PROC)  # imported first
         if any(map(takes_a_thread, record.tables)):
-            answer = partial(_answer, service, request, record)
-            threading.Thread(target=answer, name="monarch-telemetry", daemon=True).start()
+            answer_on_thread(request, "monarch-telemetry", _own, service, record, PROC)
         else:
             request.answer(_own(service, record, PROC))
         return
 
-    host = _Host(service, request, record, service.describe_host(ended=True))
-    threading.Thread(target=host.run, name="monarch-telemetry", daemon=True).start()
-
-
-def _answer(service: ControlService, request: ControlRequest, record: Collect) -> None:
-    try:
-        request.answer(_own(service, record, PROC))
-    except BaseException as error:
-        request.fail(error)
+    host = _Host(service, record, service.describe_host(ended=True))
+    answer_on_thread(request, "monarch-telemetry", host.collect)
 
 
 def _own(
-    service: ControlService, record: Collect, where: str, description: HostDescription | None = None
+    service: plane.ControlService,
+    record: Collect,
+    where: str,
+    description: plane.HostDescription | None = None,
 ) -> Collected:
     asked = Asked(
         service, time.time_ns() // 1000, record.since_us, record.root, {}, description, record.lines
@@ -108,7 +91,7 @@ def _rows(producer: Producer, asked: Asked) -> Iterator[tuple[Any, ...]]:
     yield from producer(asked)  # in the place where what it raises costs its table alone
 
 
-class _Host:
+class _Host(HostAnswers):
     """One request to an agent.
 
     `reply` and `peer_failed` take the answers of processes, on the I/O thread; `run` does the rest,
@@ -117,84 +100,57 @@ class _Host:
 
     def __init__(
         self,
-        service: ControlService,
-        request: ControlRequest,
+        service: plane.ControlService,
         record: Collect,
-        description: HostDescription,
+        description: plane.HostDescription,
     ) -> None:
         self._service = service
-        self._request = request
         self._record = record
         procs = [proc for proc in description.procs if record.root in (None, proc.root)]
         self._description = description._replace(procs=procs)
-        self._names: dict[ProcAddress, str] = {}
+        self._names: dict[plane.ProcAddress, str] = {}
         root = description.root
         if root.is_client and record.root in (None, root):
             self._names[root] = f"the client on {description.machine}"
         for proc in procs:
             if proc.end is None and proc.pid:
                 self._names[proc.address] = f"{proc.mesh}[{proc.rank}] on {description.machine}"
-        self._addresses = list(self._names)
-        self._waiting = set(self._addresses)
         self._frames: list[Any] = []
-        self._news = threading.Condition()
+        super().__init__(service.hub, list(self._names))
 
-    def run(self) -> None:
-        try:
-            self._ask()
-            own = _own(self._service, self._record, AGENT, self._description)
-            silent = self._wait()
-            # this request stays known as long as one does not answer
-            frames, self._frames = self._frames, []
-            answers = [self._read(frame, silent) for frame in frames]
-            del frames
-            joined = join([own, *filter(None, answers)], silent, self._record.limit)
-            joined = joined._replace(clock=time.time_ns() // 1000)
-        except BaseException as error:
-            self._request.fail(error)
-        else:
-            self._request.answer(joined)
-
-    def _ask(self) -> None:
-        if self._addresses:
-            send_record(self._service.hub, self._addresses, self._record._replace(lines=None), self)
+    def collect(self) -> Collected:
+        self.ask(self._record._replace(lines=None))
+        own = _own(self._service, self._record, AGENT, self._description)
+        silent = self._wait()
+        # this request stays known as long as one does not answer
+        frames, self._frames = self._frames, []
+        answers = [self._read(frame, silent) for frame in frames]
+        del frames
+        joined = join([own, *filter(None, answers)], silent, self._record.limit)
+        return joined._replace(clock=time.time_ns() // 1000)
 
     def _wait(self) -> dict[str, str]:
         """Returns who has not answered, and why."""
         patience = self._record.patience
-        with self._news:
-            answered, end = -1, time.monotonic() + patience + _LIMIT
-            while self._waiting and answered != len(self._frames):
-                answered = len(self._frames)
-                self._news.wait_for(
-                    lambda: not self._waiting, min(patience, max(0.0, end - time.monotonic()))
-                )
-            late, self._waiting = self._waiting, set()
-        return {self._names[address]: f"did not answer within {patience:g} s" for address in late}
+        self.wait(patience, patience + _LIMIT)
+        with self._news:  # what comes from here on is too late
+            late, self.waiting = self.waiting, set()
+        return {
+            self._names[self._addresses[index]]: f"did not answer within {patience:g} s"
+            for index in late
+        }
 
     def _read(self, frame: Any, silent: dict[str, str]) -> Collected | None:
-        if frame.flags == DEAD:  # it has ended meanwhile
+        if frame.flags == plane.DEAD:  # it has ended meanwhile
             return None
-        if why := refusal(frame):
+        if why := plane.refusal(frame):
             silent[self._names[self._addresses[frame.rank]]] = why
             return None
-        answer: Collected = pickling.loads(frame.payload, frame.buffers)
+        answer: Collected = plane.pickling.loads(frame.payload, frame.buffers)
         return answer
 
-    def reply(self, frame: Any) -> bool:
-        with self._news:
-            if self._addresses[frame.rank] in self._waiting:  # not too late
-                self._frames.append(frame)
-        return self._came(self._addresses[frame.rank])
-
-    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
-        return self._came(address)
-
-    def _came(self, address: ProcAddress) -> bool:
-        with self._news:
-            self._waiting.discard(address)
-            self._news.notify()
-            return not self._waiting
+    def take(self, index: int, frame: Any) -> None:
+        self._frames.append(frame)
 
 
 HANDLERS = (_collect,)

@@ -7,7 +7,6 @@ A host without such devices imports nothing, and opens nothing: two look-ups of 
 
 from __future__ import annotations
 
-import importlib
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from .._extras import of_extra
 from .._namedtuple import NamedTuple
 from .ids import host_id, proc_id
 from .registry import AGENT, Asked, Incomplete, produces
@@ -125,12 +125,8 @@ def _load() -> Any:
     global _nvml
     with _loading:
         if _nvml is None:
-            try:
-                module: Any = importlib.import_module("pynvml")
-            except ModuleNotFoundError:
-                raise Incomplete(
-                    "NVIDIA's GPUs are asked by nvidia-ml-py: pip install 'pymonarch[gpu]'"
-                ) from None
+            missing = "NVIDIA's GPUs are asked by nvidia-ml-py: pip install 'pymonarch[gpu]'"
+            module = of_extra("pynvml", missing, Incomplete)
             try:
                 module.nvmlInit()
             except module.NVMLError as error:

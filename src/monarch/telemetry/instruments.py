@@ -13,17 +13,8 @@ from typing import Any
 
 from .._core.plane import OwnedActors, OwnedProcs, actors_of, begun_by, statistics_of
 from ..actor.activities import owners_of
+from . import metrics
 from .ids import proc_id
-from .metrics import (
-    Counter,
-    Gauge,
-    Histogram,
-    Key,
-    ObservableCounter,
-    ObservableGauge,
-    fits,
-    meters,
-)
 from .registry import Asked, produces
 
 Row = tuple[Any, ...]
@@ -36,7 +27,7 @@ _HANDLER_DURATION = "actor.message_handler_duration.ns"
 def _gauges(asked: Asked) -> Iterator[Row]:
     resource = _resource(asked)
     for scope, instrument, since in _instruments():
-        if isinstance(instrument, (Gauge, ObservableGauge)):
+        if isinstance(instrument, (metrics.Gauge, metrics.ObservableGauge)):
             for key, value in instrument.values().items():
                 yield (
                     instrument.name, asked.now_us, since, scope, instrument.unit, _json(key), resource, *_typed(value), None
@@ -49,8 +40,8 @@ def _gauges(asked: Asked) -> Iterator[Row]:
 def _sums(asked: Asked) -> Iterator[Row]:
     resource = _resource(asked)
     for scope, instrument, since in _instruments():
-        if not isinstance(instrument, (Gauge, ObservableGauge, Histogram)):
-            rises = isinstance(instrument, (Counter, ObservableCounter))
+        if not isinstance(instrument, (metrics.Gauge, metrics.ObservableGauge, metrics.Histogram)):
+            rises = isinstance(instrument, (metrics.Counter, metrics.ObservableCounter))
             for key, value in instrument.values().items():
                 yield (
                     instrument.name, asked.now_us, since, scope, instrument.unit, _json(key), resource, "cumulative", rises,
@@ -72,7 +63,7 @@ def _sums(asked: Asked) -> Iterator[Row]:
 def _histograms(asked: Asked) -> Iterator[Row]:
     resource = _resource(asked)
     for scope, instrument, since in _instruments():
-        if isinstance(instrument, Histogram):
+        if isinstance(instrument, metrics.Histogram):
             for key, found in instrument.values().items():
                 yield (
                     instrument.name, asked.now_us, since, scope, instrument.unit, _json(key), resource, "cumulative", found.values,
@@ -103,8 +94,14 @@ def _histograms(asked: Asked) -> Iterator[Row]:
 def _history(asked: Asked) -> Iterator[Row]:
     here, since = proc_id(asked.service.hub.address), (asked.since_us or 0) / 1e6
     for _, instrument, _ in _instruments():
-        is_gauge = isinstance(instrument, (Gauge, ObservableGauge))
-        kind = "gauge" if is_gauge else "histogram" if isinstance(instrument, Histogram) else "sum"
+        is_gauge = isinstance(instrument, (metrics.Gauge, metrics.ObservableGauge))
+        kind = (
+            "gauge"
+            if is_gauge
+            else "histogram"
+            if isinstance(instrument, metrics.Histogram)
+            else "sum"
+        )
         for key, points in instrument.courses().items():
             named = instrument.name, kind, instrument.unit, _json(key)
             for at, value, count in points:
@@ -147,17 +144,17 @@ def _built_in(asked: Asked) -> Iterator[tuple[str, str, dict[str, Any], bool, in
 
 
 def _instruments() -> Iterator[tuple[str, Any, int]]:
-    for meter in meters():
+    for meter in metrics.meters():
         for instrument in meter.instruments():
             yield meter.name, instrument, int(instrument.since * 1e6)
 
 
 def _typed(value: Any) -> tuple[float | None, int | None]:
     # a sum may have grown beyond
-    return (None, value) if isinstance(value, int) and fits(value) else (float(value), None)
+    return (None, value) if isinstance(value, int) and metrics.fits(value) else (float(value), None)
 
 
-def _json(key: Key) -> str:
+def _json(key: metrics.Key) -> str:
     return json.dumps(dict(key), default=str)
 
 

@@ -6,16 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .._core.plane import (
-    OwnedActors,
-    OwnedProcs,
-    actors_of,
-    begun_by,
-    handled_by,
-    life_events,
-    statistics_of,
-    status_of,
-)
+from .._core import plane
 from ..actor.activities import blocked, longest, owners_of
 from ..actor.attaching import attached
 from .ids import actor_id, event_id, host_id, mesh_id, proc_id
@@ -29,7 +20,7 @@ Row = tuple[Any, ...]
 def _actors(asked: Asked) -> Iterator[Row]:
     hub, pid = asked.service.hub, os.getpid()
     here = proc_id(hub.address)
-    cells = {cell.uid: cell for cell in actors_of(hub)}
+    cells = {cell.uid: cell for cell in plane.actors_of(hub)}
     for owner in owners_of(hub):
         cell = cells.get(owner.uid)
         record = owner.record
@@ -37,18 +28,22 @@ def _actors(asked: Asked) -> Iterator[Row]:
             status, endpoint, since, queue, handled = "Client", None, None, 0, 0
         else:
             endpoint, since = longest(cell)
-            status, queue, handled = status_of(cell), len(cell.queued()), handled_by(cell)
+            status, queue, handled = (
+                plane.status_of(cell),
+                len(cell.queued()),
+                plane.handled_by(cell),
+            )
         yield (
             actor_id(hub.address, owner.uid), _us(owner.since), mesh_id(owner.uid), record.rank.rank, str(record), record.name,
             record.name, record.class_name, here, pid, status, endpoint, queue, handled, owner.incarnation, since,
         )  # fmt: skip
     for owner in owners_of(hub):
         for mesh in owner.ownership.meshes():
-            if isinstance(mesh, OwnedActors):
+            if isinstance(mesh, plane.OwnedActors):
                 yield from _ended(asked, mesh)
 
 
-def _ended(asked: Asked, mesh: OwnedActors) -> Iterator[Row]:
+def _ended(asked: Asked, mesh: plane.OwnedActors) -> Iterator[Row]:
     """Actors of processes that have ended, or were stopped, of which only their owner knows."""
     spec = mesh.spec
     for rank, address in enumerate(mesh.processes):
@@ -81,10 +76,10 @@ def _meshes(asked: Asked) -> Iterator[Row]:
         path = str(owner.record)
         for mesh in owner.ownership.meshes():
             view: Mapping[str, int]
-            if isinstance(mesh, OwnedProcs):
+            if isinstance(mesh, plane.OwnedProcs):
                 extent, kind, parent = mesh.extent, "Proc", host_id(mesh.processes[0].host)
                 view = {"hosts": len({address.host for address in mesh.processes})}
-            elif isinstance(mesh, OwnedActors):
+            elif isinstance(mesh, plane.OwnedActors):
                 extent = view = mesh.spec.extent
                 parent = mesh_id(mesh.processes[0].mesh)
                 kind = f"Python<{mesh.spec.class_name.rpartition('.')[2]}>"
@@ -100,18 +95,18 @@ def _meshes(asked: Asked) -> Iterator[Row]:
 def _handled(asked: Asked) -> Iterator[Row]:
     hub = asked.service.hub
     here = proc_id(hub.address)
-    for cell in actors_of(hub):
+    for cell in plane.actors_of(hub):
         active = list(cell.handling().values())
         raised = cell.raised.copy()
         who = actor_id(hub.address, cell.uid), here, cell.record.name, cell.record.rank.rank
-        for endpoint, begun in begun_by(cell).items():
+        for endpoint, begun in plane.begun_by(cell).items():
             yield *who, endpoint, begun - active.count(endpoint), raised.get(endpoint, 0)
 
 
 @produces("actor_status_events")
 def status_events(asked: Asked) -> Iterator[Row]:
     """The status events of actors; also in host agents."""
-    for event in life_events():
+    for event in plane.life_events():
         who = actor_id(event.address, event.uid)
         yield event_id(who, event.time), event.time // 1000, who, event.status, event.reason or None
 
@@ -140,8 +135,8 @@ def _waits(asked: Asked) -> Iterator[Row]:
 
 @produces("statistics")
 def _statistics(asked: Asked) -> Iterator[Row]:
-    counted = statistics_of(
-        asked.service.hub, [len(cell.queued()) for cell in actors_of(asked.service.hub)]
+    counted = plane.statistics_of(
+        asked.service.hub, [len(cell.queued()) for cell in plane.actors_of(asked.service.hub)]
     )
     yield proc_id(asked.service.hub.address), asked.now_us, *counted
 

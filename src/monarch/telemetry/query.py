@@ -16,7 +16,6 @@ behind then: it drops its database when that call has ended.
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import re
@@ -26,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Protocol, TypeVar
 
+from .._extras import of_extra
 from .._namedtuple import NamedTuple
 from ..errors import QueryError
 from .result import QueryResult
@@ -124,12 +124,7 @@ def library(name: str) -> Any:
     Raises:
         ImportError: It is not installed; the message says how to get it.
     """
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f"queries need {error.name}: pip install 'pymonarch[telemetry]'", name=error.name
-        ) from None
+    return of_extra(name, "queries need {}: pip install 'pymonarch[telemetry]'")
 
 
 def quoted(name: str) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .._extras import of_extra
 from .._lazy import shown_by
 from .._words import aligned, named
 from .answer import CLOCK
@@ -65,10 +65,7 @@ class QueryResult(dict[str, list[dict[str, Any]]]):
         Raises:
             ImportError: pandas is not installed.
         """
-        try:
-            pandas = importlib.import_module("pandas")
-        except ModuleNotFoundError as error:
-            raise ImportError("df() needs pandas: pip install pandas", name="pandas") from error
+        pandas = of_extra("pandas", "df() needs {}: pip install pandas")
         return pandas.DataFrame(self.rows, columns=self.columns)
 
     @property

@@ -98,9 +98,6 @@ class span:  # noqa: N801  # used like a function
         _spans.append(self)
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        self._finish(error)
-
-    def _finish(self, error: BaseException | None = None) -> None:
         self.end = time.time_ns()
         if error is not None:
             self.fields = {**self.fields, "error": _shown(error)}
@@ -190,6 +187,16 @@ def follow(hub: Any) -> None:
     hub.__class__ = Following
 
 
+class _CallSpan(span):
+    """A span of a call; its place in the source is that of the function."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> span:
+        self._begin()
+        return self
+
+
 @overload
 def traced(function: F) -> F: ...
 
@@ -210,40 +217,27 @@ def traced(function: Any = None, *, name: str | None = None) -> Any:
     called: str = name or str(getattr(function, "__qualname__", "function"))
     code = getattr(inspect.unwrap(function), "__code__", None)
 
-    def opened() -> span:
-        made = span(called)
+    def opened() -> _CallSpan:
+        made = _CallSpan(called)
         made.file, made.line = (
             (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
         )
         made.module = getattr(function, "__module__", "") or ""
-        made._begin()
         return made
 
     if asyncio.iscoroutinefunction(function):
 
         @functools.wraps(function)
         async def call_async(*args: Any, **kwargs: Any) -> Any:
-            made = opened()
-            try:
-                result = await function(*args, **kwargs)
-            except BaseException as error:
-                made._finish(error)
-                raise
-            made._finish()
-            return result
+            with opened():
+                return await function(*args, **kwargs)
 
         return call_async
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        made = opened()
-        try:
-            result = function(*args, **kwargs)
-        except BaseException as error:
-            made._finish(error)
-            raise
-        made._finish()
-        return result
+        with opened():
+            return function(*args, **kwargs)
 
     return call
 

@@ -15,7 +15,7 @@ import heapq
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -347,11 +347,9 @@ def _release(node: Node) -> None:
     for name in _saved_by(kind):
         saved = getattr(node, name)
         for each in saved if isinstance(saved, (list, tuple)) else (saved,):
-            try:
+            # a number, or nothing; or hooks of the user's own have packed it
+            with suppress(RuntimeError, TypeError):
                 each.register_hooks(lambda _: None, _unpack_nothing)
-            except (RuntimeError, TypeError):
-                # a number, or nothing; or hooks of the user's own have packed it
-                pass
 
 
 @functools.cache

@@ -15,17 +15,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .instructions import (
-    CONSTANT,
-    FREE,
-    MOVE,
-    Instruction,
-    Poison,
-    Program,
-    first_poison,
-    leaves,
-    uses,
-)  # fmt: skip
+from . import instructions
 from .stream_state import StreamState
 from .templates import EXACT, Template, call_text
 from .worker_collectives import JOINT
@@ -36,14 +26,14 @@ _HEAD = "def program(runner, given):"
 class _PoisonedError(Exception):
     """An instruction has left a failure."""
 
-    def __init__(self, poison: Poison) -> None:
+    def __init__(self, poison: instructions.Poison) -> None:
         self.poison = poison
 
 
 class Compiled:
     """A program of one stream of this worker, ready to run."""
 
-    def __init__(self, program: Program, templates: Mapping[int, Template]) -> None:
+    def __init__(self, program: instructions.Program, templates: Mapping[int, Template]) -> None:
         self._program = program
         numbers = {each[0] for each in program.instructions if each[0] >= 0}
         self._templates = {number: templates[number] for number in numbers}
@@ -62,7 +52,7 @@ class Compiled:
         for index, instruction in enumerate(program.instructions):
             text.add(index, instruction)
         self._index_of_line = text.index_of_line
-        names: dict[str, Any] = {"leaves": leaves, "run": _run, **text.constants}
+        names: dict[str, Any] = {"leaves": instructions.leaves, "run": _run, **text.constants}
         exec(text.finish(program.results), names)  # the text is all ours
         self._function: Callable[[StreamState, list[Any]], tuple[Any, ...]] = names["program"]
 
@@ -76,7 +66,7 @@ class Compiled:
         """
         slots = runner.slots
         given = [slots[ref] for ref in formals]
-        poison, done = first_poison(given) if runner.poisoned else None, 0
+        poison, done = instructions.first_poison(given) if runner.poisoned else None, 0
         if poison is None:
             try:
                 slots.update(zip(results, self._function(runner, given), strict=True))
@@ -96,20 +86,20 @@ class Compiled:
             trace = trace.tb_next
         return self._index_of_line[trace.tb_lineno] if trace is not None else 0
 
-    def _poison_of(self, runner: StreamState, index: int, error: Exception) -> Poison:
+    def _poison_of(self, runner: StreamState, index: int, error: Exception) -> instructions.Poison:
         if isinstance(error, _PoisonedError):
             return error.poison
         return runner.failed(
             self._program.instructions[index][1], self._names[index] or "a recorded program", error
         )
 
-    def _do_joint_rest(self, runner: StreamState, first: int, poison: Poison) -> None:
+    def _do_joint_rest(self, runner: StreamState, first: int, poison: instructions.Poison) -> None:
         """Take part in what other ranks and streams wait for; all that they get is the failure."""
         runner.poisoned = True
         for instruction in self._program.instructions[first:]:
-            if instruction[0] != MOVE or instruction[2] not in JOINT:
+            if instruction[0] != instructions.MOVE or instruction[2] not in JOINT:
                 continue
-            use = uses(runner.shared.templates, instruction)
+            use = instructions.uses(runner.shared.templates, instruction)
             ticket = instruction[3][0]
             if instruction[2] == "give_back" and ticket in runner.slots:
                 runner.slots[ticket] = poison
@@ -139,15 +129,15 @@ class _Text:
             self._add(0, f"({''.join(f'x{ref}, ' for ref in formals)}) = given")
         self._defined.update(formals)
 
-    def add(self, index: int, instruction: Instruction) -> None:
+    def add(self, index: int, instruction: instructions.Instruction) -> None:
         what = instruction[0]
         if what >= 0:
             self._add_operation(index, instruction)
-        elif what == FREE:
+        elif what == instructions.FREE:
             for ref in instruction[1]:
                 if ref in self._defined:
                     self._add(index, f"x{ref} = None")
-        elif what == CONSTANT:
+        elif what == instructions.CONSTANT:
             self._add(index, f"x{instruction[2]} = {self._constant(instruction[3])}.clone()")
             self._defined.add(instruction[2])
         else:
@@ -161,7 +151,7 @@ class _Text:
         self._lines.append(f" {line}")
         self.index_of_line.append(index)
 
-    def _add_operation(self, index: int, instruction: Instruction) -> None:
+    def _add_operation(self, index: int, instruction: instructions.Instruction) -> None:
         what, _, inputs, outputs, numbers = instruction
         template = self._templates[what]
         function = self._functions.get(what)
@@ -184,8 +174,8 @@ class _Text:
         else:
             self._add(index, call)
 
-    def _add_other(self, index: int, instruction: Instruction) -> None:
-        inputs, outputs, *_ = uses(self._templates, instruction)
+    def _add_other(self, index: int, instruction: instructions.Instruction) -> None:
+        inputs, outputs, *_ = instructions.uses(self._templates, instruction)
         names = {ref: self._references.get(ref, ref) for ref in inputs}
         inputs = tuple(ref for ref, name in names.items() if name in self._defined)
         ids = inputs + outputs
@@ -209,20 +199,26 @@ class _Text:
 
 
 def _run(
-    runner: StreamState, instruction: Instruction, ids: Sequence[int], given: Sequence[Any]
+    runner: StreamState,
+    instruction: instructions.Instruction,
+    ids: Sequence[int],
+    given: Sequence[Any],
 ) -> list[Any]:
     """Run an instruction by way of the slots.
 
     It returns the values with these ids, the first of which were given.
     """
     values = _by_way_of_slots(runner, instruction, ids, given)
-    if runner.poisoned and (poison := first_poison(values)) is not None:
+    if runner.poisoned and (poison := instructions.first_poison(values)) is not None:
         raise _PoisonedError(poison)
     return values
 
 
 def _by_way_of_slots(
-    runner: StreamState, instruction: Instruction, ids: Sequence[int], given: Sequence[Any]
+    runner: StreamState,
+    instruction: instructions.Instruction,
+    ids: Sequence[int],
+    given: Sequence[Any],
 ) -> list[Any]:
     slots = runner.slots
     # the recorded values may still be in these slots

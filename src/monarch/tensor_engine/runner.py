@@ -21,28 +21,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .._core.plane import current_hub, pickling
-from . import devices
+from . import devices, instructions
 from .functions import find, name_of
-from .instructions import (
-    CALL,
-    CONSTANT,
-    DEFINE,
-    FORGET,
-    FREE,
-    MAIN,
-    MOVE,
-    PROGRAM,
-    REPLAY,
-    SMALL,
-    UNPACK,
-    Call,
-    Instruction,
-    NewTensor,
-    Poison,
-    Told,
-    first_poison,
-    leaves,
-)  # fmt: skip
+from .instructions import leaves
 from .programs import Compiled
 from .stream_state import Shared, StreamState, as_kept, storage_of
 from .worker_collectives import MOVERS
@@ -91,7 +72,7 @@ class Runner(StreamState):
 
     def _serve(self, inbox: Any, failed: Callable[[BaseException], object]) -> None:
         _here.runner = self
-        if self._stream != MAIN and torch.cuda.is_available():
+        if self._stream != instructions.MAIN and torch.cuda.is_available():
             torch.cuda.init()
             devices.enter()
             torch.cuda.set_stream(torch.cuda.Stream())
@@ -104,7 +85,7 @@ class Runner(StreamState):
 
     # instructions
 
-    def run(self, batch: list[Instruction]) -> None:
+    def run(self, batch: list[instructions.Instruction]) -> None:
         slots, templates = self.slots, self.shared.templates
         for instruction in batch:
             what = instruction[0]
@@ -116,7 +97,7 @@ class Runner(StreamState):
                 values = [slots[ref] for ref in inputs]
                 # the flag first: while nothing has failed, an instruction costs no look at its
                 # inputs
-                if self.poisoned and (poison := first_poison(values)) is not None:
+                if self.poisoned and (poison := instructions.first_poison(values)) is not None:
                     self.give_up(inputs, outputs, templates[what].writes, poison)
                     continue
                 result = templates[what].call(values, numbers)
@@ -131,52 +112,54 @@ class Runner(StreamState):
                 poison = self.failed(site, templates[what].path, error)
                 self.give_up(inputs, outputs, templates[what].writes, poison)
 
-    def control(self, instruction: Instruction) -> None:
+    def control(self, instruction: instructions.Instruction) -> None:
         devices.enter()
         what = instruction[0]
-        if what == FREE:
+        if what == instructions.FREE:
             for ref in instruction[1]:
                 self.slots.pop(ref, None)
-        elif what == CONSTANT:
+        elif what == instructions.CONSTANT:
             data = instruction[3]
             # what lies in a message can't be resized, as an ``out=`` may have to be
-            self.slots[instruction[2]] = data.clone() if data.nbytes < SMALL else data
-        elif what == CALL:
+            self.slots[instruction[2]] = data.clone() if data.nbytes < instructions.SMALL else data
+        elif what == instructions.CALL:
             self._run_call(*instruction[1:])
-        elif what == UNPACK:
+        elif what == instructions.UNPACK:
             _, bundle, outputs = instruction
             # nothing where it failed
             for ref, leaf in zip(outputs, self.slots.pop(bundle, ()), strict=False):
                 if ref:
                     self.slots[ref] = leaf
-        elif what == MOVE:
+        elif what == instructions.MOVE:
             _, site, name, args = instruction
             MOVERS[name](self, site, *args)
-        elif what == REPLAY:
+        elif what == instructions.REPLAY:
             _, _, number, formals, results = instruction
             self.shared.programs[number].run(self, formals, results)
-        elif what == PROGRAM:
+        elif what == instructions.PROGRAM:
             _, number, program = instruction
             if program is None:
                 self.shared.programs.pop(number, None)
             else:
                 self.shared.programs[number] = Compiled(program, self.shared.templates)
-        elif what == DEFINE:
+        elif what == instructions.DEFINE:
             self.shared.define(*instruction[1:])
-        elif what == FORGET:
+        elif what == instructions.FORGET:
             self.shared.forget(instruction[1])
 
-    def _run_call(self, site: int, call: Call) -> None:
+    def _run_call(self, site: int, call: instructions.Call) -> None:
         result, poison = self._try_call(site, call)
         if poison is not None:
             self.give_up(call.inputs, call.outputs or (), (), poison)
         elif call.outputs is not None:
             self.store(site, _describe(call), call.outputs, call.expected, result)
 
-    def _try_call(self, site: int, call: Call) -> tuple[Any, Poison | None]:
+    def _try_call(
+        self, site: int, call: instructions.Call
+    ) -> tuple[Any, instructions.Poison | None]:
         """The result of a function, or why there is none."""
         inputs = [self.slots[ref] for ref in call.inputs]
-        poison = first_poison(inputs)
+        poison = instructions.first_poison(inputs)
         if poison is None:
             before = _shapes(inputs)
             try:
@@ -203,12 +186,12 @@ class Runner(StreamState):
         It is a `Poison` if one of them has failed.
         """
         values = [self.slots[ref] for ref in ids]
-        poison = first_poison(values)
+        poison = instructions.first_poison(values)
         if poison is not None:
             return self._report(poison)
         return [_portable(value) for value in values] if self.rank == wanted else None
 
-    def invoke(self, site: int, call: Call) -> tuple[Any, Poison | None]:
+    def invoke(self, site: int, call: instructions.Call) -> tuple[Any, instructions.Poison | None]:
         """Run a function and answer with what it returns, or with why there is nothing."""
         result, poison = self._try_call(site, call)
         if poison is not None:
@@ -216,8 +199,8 @@ class Runner(StreamState):
         return pytree.tree_map_only(torch.Tensor, _portable, result), None
 
     def run_and_tell(
-        self, site: int, call: Call, bundle: int, frozen: tuple[int, ...]
-    ) -> Told | Poison:
+        self, site: int, call: instructions.Call, bundle: int, frozen: tuple[int, ...]
+    ) -> instructions.Told | instructions.Poison:
         """Run a function, keep the leaves of its result under one id, answer with their metadata.
 
         Args:
@@ -248,7 +231,7 @@ class Runner(StreamState):
         found = [_looks(leaf, inputs) for leaf in leaves]
         for leaf, each in zip(leaves, found, strict=True):
             if (
-                isinstance(each, NewTensor)
+                isinstance(each, instructions.NewTensor)
                 and each.shares is not None
                 and call.inputs[each.shares] in lent
             ):
@@ -258,14 +241,14 @@ class Runner(StreamState):
         self.slots[bundle] = leaves
         # trees themselves do not travel well
         skeleton = pytree.tree_unflatten([None] * len(leaves), tree)
-        return Told(skeleton, found, tuple(written))
+        return instructions.Told(skeleton, found, tuple(written))
 
-    def finish(self) -> Poison | None:
+    def finish(self) -> instructions.Poison | None:
         """Return an error that was not reported yet, if there is one. It counts as reported now."""
         unreported, self.shared.unreported = self.shared.unreported, None
         return unreported
 
-    def _report(self, poison: Poison) -> Poison:
+    def _report(self, poison: instructions.Poison) -> instructions.Poison:
         if poison == self.shared.unreported:
             self.shared.unreported = None
         return poison
@@ -287,7 +270,7 @@ def _portable(value: torch.Tensor) -> torch.Tensor:
     return value
 
 
-def _describe(call: Call) -> str:
+def _describe(call: instructions.Call) -> str:
     try:
         return name_of(call.function)
     except Exception:  # it can't be found, which is the failure that is told
@@ -300,7 +283,7 @@ def _shapes(values: Sequence[Any]) -> list[Any]:
 
 
 def _reshaped(
-    call: Call, args: Any, kwargs: Any, inputs: Sequence[Any], before: Sequence[Any]
+    call: instructions.Call, args: Any, kwargs: Any, inputs: Sequence[Any], before: Sequence[Any]
 ) -> str:
     """Describe the error of a function that has changed the shape of an argument in place."""
     was, now, value = next(
@@ -313,7 +296,7 @@ def _reshaped(
     )
 
 
-def _name_in(call: Call, args: Any, kwargs: Any, value: Any) -> str:
+def _name_in(call: instructions.Call, args: Any, kwargs: Any, value: Any) -> str:
     """The name of the parameter that got a tensor, or its position."""
     given: dict[Any, Any]
     try:
@@ -328,7 +311,7 @@ def _name_in(call: Call, args: Any, kwargs: Any, value: Any) -> str:
     return repr(next(found, "in another object"))
 
 
-def _looks(leaf: Any, inputs: Sequence[Any]) -> NewTensor | int | None:
+def _looks(leaf: Any, inputs: Sequence[Any]) -> instructions.NewTensor | int | None:
     """Describe a result for the controller.
 
     It is a new tensor, the position of an input, or None for any other object.
@@ -342,4 +325,4 @@ def _looks(leaf: Any, inputs: Sequence[Any]) -> NewTensor | int | None:
         (index for index, value in enumerate(inputs) if storage_of(value) == storage_of(leaf)), None
     )
     shape, offset = tuple(leaf.shape), int(leaf.storage_offset())
-    return NewTensor(shape, leaf.stride(), offset, leaf.dtype, leaf.device, shares)
+    return instructions.NewTensor(shape, leaf.stride(), offset, leaf.dtype, leaf.device, shares)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import json
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from .._namedtuple import NamedTuple
+from .._own_address import is_loopback
 from ..errors import MonarchError
 
 PATIENCE = 60.0
@@ -113,11 +113,9 @@ class Line:
         self._closed = True
         sock = self._socket
         if sock is not None:
-            try:
+            with suppress(OSError):  # it has ended by itself
                 # of TLS, too: its own says good-bye, which may block
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
-            except OSError:  # it has ended by itself
-                pass
 
     @contextmanager
     def _asked(
@@ -178,7 +176,7 @@ def open_access(
         )
     if "://" not in address and parts.port is None:
         parts = parts._replace(netloc=f"{parts.netloc}:{port}")
-    if parts.scheme == "http" and not plaintext and not _is_here(str(parts.hostname)):
+    if parts.scheme == "http" and not plaintext and not is_loopback(str(parts.hostname)):
         raise ValueError(
             f"a token would go to {parts.hostname} without TLS: give an https URL, forward the port"
             " by ssh -L, or say --plaintext where the network may read it"
@@ -231,15 +229,6 @@ def _without_tls_told(access: Access) -> Iterator[None]:
         raise ConnectionError(
             f"{where} does not speak TLS as this does: {why}; is it an http URL?"
         ) from None
-
-
-def _is_here(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def told(error: Exception) -> str:

@@ -24,37 +24,30 @@ from dataclasses import replace
 from .._words import NO_REPLICA
 from ..stacks.model import CLIENT, ProcStacks, ThreadStack
 from ..stacks.report import Stacks
-from . import graph, words
-from .model import (
-    ABSENT,
-    COLLECTIVE,
-    DEBUGGED,
-    DEGRADED,
-    FINE,
-    FROZEN,
-    HOLDS,
-    MUTE,
-    POLLS,
-    RUNS,
-    SILENT,
-    SLOW,
-    STANDS,
-    STUCK,
-    WAITS,
-    Standing,
-    Verdict,
-)
+from . import graph, model, words
 from .nodes import RankActivity, full_mailboxes, mesh_of, nodes_of
 from .steps import Straggler
 
-_STILL = {FROZEN, MUTE, HOLDS, STANDS, DEBUGGED, ABSENT, SILENT, WAITS, COLLECTIVE}
+_STILL = {
+    model.FROZEN,
+    model.MUTE,
+    model.HOLDS,
+    model.STANDS,
+    model.DEBUGGED,
+    model.ABSENT,
+    model.SILENT,
+    model.WAITS,
+    model.COLLECTIVE,
+}
 # Of the time, of the processes in a collective; those in which it hangs look for data for a quarter
 # of that.
 _TRANSFERS = 0.01
-_TROUBLE = {FROZEN, MUTE, SILENT}  # also without a wait for it
+_TROUBLE = {model.FROZEN, model.MUTE, model.SILENT}  # also without a wait for it
 
 
-def judge(first: Stacks, second: Stacks, seconds: float, late: Sequence[Straggler] = ()) -> Verdict:
+def judge(
+    first: Stacks, second: Stacks, seconds: float, late: Sequence[Straggler] = ()
+) -> model.Verdict:
     """Compare two looks.
 
     Args:
@@ -65,10 +58,10 @@ def judge(first: Stacks, second: Stacks, seconds: float, late: Sequence[Straggle
             some is slow, not fine.
     """
     verdict = _Case(first, second, seconds).verdict()
-    if late and verdict.status in (FINE, DEGRADED):
+    if late and verdict.status in (model.FINE, model.DEGRADED):
         more = f"; and {len(late) - 1} more" if len(late) > 1 else ""
         return replace(
-            verdict, status=SLOW, sentence=f"Slow: {late[0]}{more}.", stragglers=tuple(late)
+            verdict, status=model.SLOW, sentence=f"Slow: {late[0]}{more}.", stragglers=tuple(late)
         )
     return replace(verdict, stragglers=tuple(late))
 
@@ -84,7 +77,7 @@ class _Case:
             self._hosts[host] = len(self._nodes)
             proc = ProcStacks(f"host {host}", 0, 1, 0, host, "", reason, ())
             self._nodes.append(
-                RankActivity(proc, None, "", (), SILENT, f"does not answer ({reason})")
+                RankActivity(proc, None, "", (), model.SILENT, f"does not answer ({reason})")
             )
         self._by_proc: dict[object, list[int]] = {}
         for number, node in enumerate(self._nodes):
@@ -146,7 +139,7 @@ class _Case:
     def _find_collectives(self) -> None:
         groups: dict[tuple[object, str], list[int]] = {}
         for number, node in enumerate(self._nodes):
-            if node.state == COLLECTIVE:
+            if node.state == model.COLLECTIVE:
                 groups.setdefault((node.mesh, node.actor or node.endpoint), []).append(number)
         for (mesh, actor), members in groups.items():
             inside = {self._nodes[each].proc.rank for each in members}
@@ -182,7 +175,7 @@ class _Case:
         if len(idle) >= len(inside):
             return []
         made = [
-            RankActivity(proc, None, "", (), ABSENT, "is not in it: it waits for a message")
+            RankActivity(proc, None, "", (), model.ABSENT, "is not in it: it waits for a message")
             for proc in idle
         ]
         self._nodes.extend(made)
@@ -199,8 +192,11 @@ class _Case:
                 )
             for address in mailbox.paused:
                 for sender in self._by_proc.get(address, ()):
-                    if self._nodes[sender].state in (STANDS, WAITS) and sender not in self._edges:
-                        self._nodes[sender].state = WAITS
+                    if (
+                        self._nodes[sender].state in (model.STANDS, model.WAITS)
+                        and sender not in self._edges
+                    ):
+                        self._nodes[sender].state = model.WAITS
                         self._nodes[
                             sender
                         ].reason = f"waits for room in the mailbox of {mailbox.actor}[{proc.rank}]"
@@ -208,7 +204,7 @@ class _Case:
 
     # the verdict
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> model.Verdict:
         nodes = self._nodes
         circles = [
             [each for each in group if each < len(nodes)] for group in graph.circles(self._edges)
@@ -234,8 +230,8 @@ class _Case:
         )
         classes, position = self._classes(set(blamed))
         trouble = words.Trouble(self._first, self._second, self._seconds)
-        calm = DEGRADED if trouble.lost else FINE
-        status = STUCK if stuck else SLOW if slow else calm
+        calm = model.DEGRADED if trouble.lost else model.FINE
+        status = model.STUCK if stuck else model.SLOW if slow else calm
         chains = [graph.chain(group, self._edges) for group in graph.circles(self._edges)]
         named = tuple(
             tuple(nodes[each].name for each in path if each < len(nodes)) for path in chains
@@ -243,7 +239,7 @@ class _Case:
         behind = [position[each] for each in held_up]
         sentence = words.sentence(status, seconds, classes, behind, named, trouble)
         edges = ((position[a], position[b]) for a in sorted(waiting) for b in self._reached(a))
-        return Verdict(
+        return model.Verdict(
             status, sentence, seconds, classes, tuple(dict.fromkeys(edges)), named, trouble.failures,
             trouble.full, trouble.frozen, trouble.swapping, self._second.silent,
         )  # fmt: skip
@@ -276,7 +272,7 @@ class _Case:
             return True
         if _runs(node):
             return False
-        return number in awaited or node.queued > 0 or (node.state == COLLECTIVE)
+        return number in awaited or node.queued > 0 or (node.state == model.COLLECTIVE)
 
     def _slow(self, ends: Sequence[int]) -> list[int]:
         """The ends of waits that are suspicious although they look busy.
@@ -289,21 +285,21 @@ class _Case:
         found = []
         for number in ends:
             node = self._nodes[number]
-            if node.state in (RUNS, POLLS) and node.mesh not in awaited:
+            if node.state in (model.RUNS, model.POLLS) and node.mesh not in awaited:
                 members = [
                     each for each, other in enumerate(self._nodes) if other.mesh == node.mesh
                 ]
                 awaited[node.mesh] = graph.those_waited_for(members, self._edges)
-            no_replica = node.state == WAITS and node.reason.endswith(NO_REPLICA)
+            no_replica = node.state == model.WAITS and node.reason.endswith(NO_REPLICA)
             if (
                 no_replica
-                or node.state in (HOLDS, COLLECTIVE)
-                or (node.state in (RUNS, POLLS) and number in awaited[node.mesh])
+                or node.state in (model.HOLDS, model.COLLECTIVE)
+                or (node.state in (model.RUNS, model.POLLS) and number in awaited[node.mesh])
             ):
                 found.append(number)
         return found
 
-    def _classes(self, blamed: set[int]) -> tuple[tuple[Standing, ...], dict[int, int]]:
+    def _classes(self, blamed: set[int]) -> tuple[tuple[model.Standing, ...], dict[int, int]]:
         """The nodes as classes, and in which each is. Idle ranks are a class of each mesh."""
         groups: dict[tuple[object, ...], list[int]] = {}
         meshes: dict[object, None] = {}
@@ -321,7 +317,7 @@ class _Case:
         position = {number: index for index, group in enumerate(members) for number in group}
         return tuple(self._standing(group, blamed) for group in members), position
 
-    def _standing(self, group: Sequence[int], blamed: set[int]) -> Standing:
+    def _standing(self, group: Sequence[int], blamed: set[int]) -> model.Standing:
         nodes = sorted((self._nodes[each] for each in group), key=lambda node: node.proc.rank)
         by_rank = {node.proc.rank: node for node in nodes}
         node = nodes[0]
@@ -332,7 +328,7 @@ class _Case:
             else {}
         )
         point = ", ".join(f"{name.removesuffix('s')} {at}" for name, at in inner.items())
-        return Standing(
+        return model.Standing(
             proc.mesh, proc.size, tuple(by_rank), tuple(sorted({each.proc.host for each in nodes})),
             tuple(each.proc.pid for each in by_rank.values()), point, node.endpoint, node.place,
             node.state, node.reason,
@@ -352,7 +348,7 @@ def _gets_on(members: Sequence[RankActivity]) -> bool:
 
 
 def _runs(node: RankActivity) -> bool:
-    return node.state not in _STILL or (node.state == COLLECTIVE and node.ran)
+    return node.state not in _STILL or (node.state == model.COLLECTIVE and node.ran)
 
 
 def _kind(node: RankActivity) -> object:

@@ -268,7 +268,9 @@ def endpoint(
         ValueError: `concurrency` is less than 1, or the method is not ``async def``.
     """
     if concurrency is not None:
-        _check_concurrency(concurrency)
+        from ..._arguments import whole  # few programs give any
+
+        whole(concurrency, "concurrency")
     options = propagate, explicit_response_port, instrument, concurrency is not None, concurrency
     return _define(method, options)
 
@@ -319,13 +321,6 @@ def _define(method: Callable[..., Any] | None, options: tuple[Any, ...]) -> Any:
     if method is None:
         return lambda method: EndpointDefinition(method, *options)
     return EndpointDefinition(method, *options)
-
-
-def _check_concurrency(concurrency: Any) -> None:
-    if not isinstance(concurrency, int) or isinstance(concurrency, bool):
-        raise TypeError(f"concurrency is an int, got {concurrency!r}")
-    if concurrency < 1:
-        raise ValueError(f"concurrency is at least 1, got {concurrency}")
 
 
 class ActorClass(NamedTuple):

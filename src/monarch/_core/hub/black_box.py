@@ -8,7 +8,7 @@ descriptor once, when it is up. To write costs no system call, and the agent doe
 process has ended. There are three parts:
 
     current     slots of a fixed size: the messages that are being handled, written by the plane that watches messages
-    life        a ring of lines: what has become of actors, as it happens
+    life        a ring of lines: starts and ends of actors, as they happen
     last        lines that are written once a second while the process is active, in two places by turns
 
 A process may be killed between any two stores. So a part is written first, and the word that makes

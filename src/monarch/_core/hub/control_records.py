@@ -302,10 +302,11 @@ class HostDescription(NamedTuple):
         agent: Its agent, by the name that other hosts know.
         root: The client that has started it; the agent itself where a worker has.
         root_pid: Its process.
-        machine: Name of the machine, for people.
+        machine: Name of the machine, for people, with the place of a worker in its job.
         hosts: Other hosts that the client has attached.
         procs: Those that have not ended, unless the others were asked for as well.
         release: Of its pymonarch.
+        hostname: Name of the machine alone.
     """
 
     agent: ProcAddress
@@ -316,6 +317,7 @@ class HostDescription(NamedTuple):
     hosts: list[str]
     procs: list[HostedProc]
     release: str = RELEASE
+    hostname: str = ""
 
     @property
     def pids(self) -> dict[ProcAddress, int]:

@@ -184,8 +184,10 @@ class HostMesh(DrawnMesh):
             raise TypeError(
                 f"restart takes a strategy of supervision, such as OneForOne(), got {restart!r}"
             )
-        if threads is not None and (type(threads) is not int or threads < 1):
-            raise ValueError(f"threads must be a whole number from 1 on, or None, got {threads!r}")
+        if threads is not None:
+            from ..._arguments import whole  # few programs give any
+
+            whole(threads, "threads")
         names = self._hosts
         hosts = tuple(names[rank] for rank in self._shape.ranks())
         procs = Procs(random_name(60), _check_name(name), hosts, size, self._python)

@@ -92,11 +92,12 @@ class Agent(ControlService):
 
     def describe_host(self, ended: bool = False) -> records.HostDescription:
         own, root = self.hub.address, self.hub.root
-        pid, machine = os.getpid(), os.environ.get("MONARCH_HOST") or socket.gethostname()
-        root_pid = pid if root == own else os.getppid()
+        pid, hostname = os.getpid(), os.environ.get("MONARCH_MACHINE") or socket.gethostname()
+        machine = os.environ.get("MONARCH_HOST") or hostname
         return records.HostDescription(
-            own, pid, root, root_pid, machine, list(self._attached), self.procs.describe(ended)
-        )
+            own, pid, root, pid if root == own else os.getppid(), machine, list(self._attached),
+            self.procs.describe(ended), hostname=hostname,
+        )  # fmt: skip
 
     # output
 

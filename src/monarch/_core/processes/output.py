@@ -329,7 +329,9 @@ def write(stream: str, text: str) -> None:
         return
     # where no buffer has a lock, the system keeps short writes whole, and no others
     unlocked = isinstance(getattr(file, "buffer", None), io.RawIOBase)
-    try:
+    # the terminal may be gone, the file closed, or what the program has put in its place unable to
+    # write
+    with suppress(Exception):
         for piece in _short_pieces(text) if unlocked else (text,):
             try:
                 file.write(piece)
@@ -337,7 +339,3 @@ def write(stream: str, text: str) -> None:
                 encoding = file.encoding or "ascii"
                 file.write(piece.encode(encoding, "backslashreplace").decode(encoding))
         file.flush()
-    except Exception:
-        # the terminal is gone, the file was closed, or what the program has put in its place cannot
-        # write
-        pass

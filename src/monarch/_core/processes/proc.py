@@ -14,7 +14,7 @@ import sys
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from ... import _resources, _seeds, _slow_imports, _stack_dump, config
+from ... import _generators, _resources, _slow_imports, _stack_dump, config
 from ..._guards import main_guard
 from ..._title import set_title
 from .. import extension
@@ -166,7 +166,7 @@ def _settle(spec: ProcSpec) -> None:
     debugging.install()
     builtins.input = _input
     config.inherit(spec.config, drop_configured=True)
-    _seeds.reseed(spec.config.get("seed"))
+    _generators.reseed(spec.config.get("seed"))
     _resources.limit_threads(spec.config)
     if config.value("file_log_level"):
         extension.engine_log(sys.argv[0], spec.root.proc)

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from ... import _seeds, config
+from ... import _generators, _seeds, config
 from ..._child_watch import PR_SET_PDEATHSIG, ChildWatch, changes
 from ..._guards import main_guard
 from ..._guards.surroundings import explain
@@ -81,7 +81,7 @@ class Spawner:
         agent = os.getppid()
         signal.signal(signal.SIGCONT, lambda *_: self._continued(agent))
         die_with_parent(agent, signal.SIGCONT)  # which also reaches a process that is stopped
-        _seeds.watch()
+        _generators.watch()
         for module in self._preloaded:
             importlib.import_module(module)
         gc.freeze()  # as the agent
@@ -163,7 +163,7 @@ class Spawner:
         # here, not in each fork, which would get a copy of each page that it touches
         if len(self.inherited) != len(sys.modules):
             self.inherited = dict.fromkeys(sys.modules)
-            _seeds.find()
+            _generators.find()
         here = dict(os.environ)
         environ = (
             here if request.environ is None else without_share(request.environ, request.config)

@@ -1,4 +1,4 @@
-"""How ranks meet by ``env://`` without a port that is open to others.
+"""How ranks meet by ``env://`` without an open port; and calls once a module is imported.
 
 Scripts import this as well, by `sitecustomize`, so nothing of Monarch is imported.
 """
@@ -19,38 +19,41 @@ Place = tuple[str, str]
 _stores: dict[Place, Callable[[Any, Any], Any]] = {}
 
 
-class _Finder:
-    """Has a function called with a module, once that is imported; it finds nothing."""
+class OnceImported(dict[str, "Callable[[Any], object]"]):
+    """Functions that get a module once it is imported, by its name; a finder that finds nothing."""
 
-    def __init__(self, name: str, call: Callable[[Any], object]) -> None:
-        self._name, self._call = name, call
+    def call(self, name: str, function: Callable[[Any], object]) -> None:
+        """Call a function with a module, now or once it has been imported."""
+        if name in sys.modules:
+            function(sys.modules[name])
+            return
+        if not self:
+            sys.meta_path.insert(0, self)
+        self[name] = function
+
+    def forget(self) -> None:
+        """Call none of those that wait."""
+        self.clear()
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Find the module, and have it loaded with the call behind that."""
-        if name != self._name:
+        if name not in self:
             return None
         from importlib.machinery import PathFinder
 
-        sys.meta_path.remove(self)
+        function = self.pop(name)
+        if not self:
+            self.forget()
         spec = PathFinder.find_spec(name, path, target)
         loader: Any = spec.loader if spec is not None else None
         if loader is not None:
             load = loader.exec_module
-
-            def exec_module(module: Any) -> None:
-                load(module)
-                self._call(module)
-
-            loader.exec_module = exec_module
+            loader.exec_module = lambda module: (load(module), function(module))
         return spec
 
 
-def once_imported(name: str, call: Callable[[Any], object]) -> None:
-    """Call a function with a module, now or once it has been imported."""
-    if name in sys.modules:
-        call(sys.modules[name])
-    else:
-        sys.meta_path.insert(0, _Finder(name, call))
+_once_imported = OnceImported()
 
 
 def meet(place: Place, store: Callable[[Any, Any], Any]) -> None:
@@ -61,7 +64,7 @@ def meet(place: Place, store: Callable[[Any, Any], Any]) -> None:
         store: Makes the store, of the module `torch.distributed` and a time limit.
     """
     if not _stores:
-        once_imported("torch.distributed.rendezvous", _watch)
+        _once_imported.call("torch.distributed.rendezvous", _watch)
     _stores[place] = store
 
 
