@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from helpers.waiting import wait_until
+from monarch._core import plane
 from monarch._core.plane import ProcAddress, pickling
 from monarch.debugger import dap
 from monarch.debugger.protocol import Attach, framed
@@ -110,6 +111,16 @@ class Editor:
         self.socket.close()
 
 
+class _NotingPlane:
+    """The engine's public inside, but for the sending of records."""
+
+    def __init__(self, send: Callable[..., None]) -> None:
+        self.send_record = send
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(plane, name)
+
+
 class NotedPort:
     """A port of a rank that notes what it would get; it says what the test has it say."""
 
@@ -117,7 +128,7 @@ class NotedPort:
         self.sent: list[Any] = []
         self.told: list[str] = []
         self._relay: Any = None
-        monkeypatch.setattr(dap, "send_record", self._send)
+        monkeypatch.setattr(dap, "plane", _NotingPlane(self._send))
         monkeypatch.setattr(dap, "_ENDED_WITHIN", 0)
         proc = ProcAddress("host", "proc")
         # nothing is sent

@@ -19,17 +19,7 @@ from typing import Any, NamedTuple
 from .. import _ours
 from ..errors import JobError
 from ..trust import read_secret_file
-from .contract import (
-    IDLE_LIMIT,
-    HostId,
-    WorkersJob,
-    check_env,
-    check_idle_limit,
-    hosts_of,
-    make_secret_file,
-    read_reports,
-    unreachable,
-)
+from . import contract
 from .ray_control import Control
 from .trait import JobTrait
 from .waiting import Waiting
@@ -53,7 +43,7 @@ class _Described(NamedTuple):
     idle_limit: float
 
 
-class RayJob(WorkersJob):
+class RayJob(contract.WorkersJob):
     """Hosts that are nodes of a running Ray cluster, with one worker each.
 
     The nodes need pymonarch, of the release of this program, beside Ray: installed, or by
@@ -79,7 +69,7 @@ class RayJob(WorkersJob):
         ValueError: A number is too small, or a name could not be read as an attribute of the state.
     """
 
-    _LIVE = (*WorkersJob._LIVE, "_control")
+    _LIVE = (*contract.WorkersJob._LIVE, "_control")
     _control: Control | None = None
 
     def __init__(
@@ -101,8 +91,8 @@ class RayJob(WorkersJob):
             address,
             bundle,
             None if runtime_env is None else dict(runtime_env),
-            check_env(env),
-            check_idle_limit(idle_limit),
+            contract.check_env(env),
+            contract.check_idle_limit(idle_limit),
         )
         self._job_start_timeout = job_start_timeout
         self._folder: Path | None = None
@@ -112,17 +102,17 @@ class RayJob(WorkersJob):
         self._refuse_script(client_script, "`ray job submit` does, and state() works there as well")
         assert self._apply_id is not None
         self._folder = self._home / "ray" / self._apply_id
-        self._secret_file = make_secret_file(self._folder)
+        self._secret_file = contract.make_secret_file(self._folder)
         self._cluster = self._ask(
             "start",
             bundle=self._described.bundle,
             runtime_env=self._described.runtime_env,
             environment={
                 **self._described.env,
-                IDLE_LIMIT: f"{self._described.idle_limit:f}s",
+                contract.IDLE_LIMIT: f"{self._described.idle_limit:f}s",
                 "MONARCH_SECRET": read_secret_file(self._secret_file),
             },
-            hosts=hosts_of(self._meshes),
+            hosts=contract.hosts_of(self._meshes),
         )
         logger.info(
             "started in the Ray cluster at %s as actor monarch-%s", self._cluster, self._apply_id
@@ -133,7 +123,9 @@ class RayJob(WorkersJob):
         there = self._reported()
         try:
             with Waiting(f"Ray at {self._cluster}") as waiting:
-                while missing := [host for host in hosts_of(self._meshes) if host not in there]:
+                while missing := [
+                    host for host in contract.hosts_of(self._meshes) if host not in there
+                ]:
                     found = self._ask("look", bundle=self._described.bundle)
                     if found is None:
                         raise JobError(f"{self!r} has ended; kill() it, and state() starts it anew")
@@ -148,7 +140,7 @@ class RayJob(WorkersJob):
                     self._note(found["reports"])
                     there = self._reported()
                     state = (
-                        f"{len(there)} of {len(hosts_of(self._meshes))} workers run; each needs a"
+                        f"{len(there)} of {len(contract.hosts_of(self._meshes))} workers run; each needs a"
                         f" node with {self._described.bundle}, and {found['nodes']} nodes have that"
                     )
                     if (
@@ -172,24 +164,24 @@ class RayJob(WorkersJob):
         for report in reports:
             WorkerReport.decode(report).leave(self._folder / "workers")
 
-    def _reported(self) -> Mapping[HostId, str]:
+    def _reported(self) -> Mapping[contract.HostId, str]:
         if self._folder is None:
             return {}
         return {
             (report.mesh, report.rank): report.address
-            for report in read_reports(self._folder / "workers")
+            for report in contract.read_reports(self._folder / "workers")
         }
 
-    def _forget_reports(self, hosts: Sequence[HostId]) -> None:
+    def _forget_reports(self, hosts: Sequence[contract.HostId]) -> None:
         assert self._folder is not None
         with suppress(FileNotFoundError), _ours.opened(self._folder / "workers") as folder:
             folder.remove(*(f"{mesh}.{rank}" for mesh, rank in hosts))
 
-    def _add_hosts(self, hosts: Sequence[HostId]) -> None:
+    def _add_hosts(self, hosts: Sequence[contract.HostId]) -> None:
         self._ask("add", hosts=list(hosts))
         self._forget_reports(hosts)
 
-    def _remove_hosts(self, hosts: Sequence[HostId]) -> None:
+    def _remove_hosts(self, hosts: Sequence[contract.HostId]) -> None:
         self._ask("remove", hosts=list(hosts))
         self._forget_reports(hosts)
 
@@ -197,7 +189,7 @@ class RayJob(WorkersJob):
         """Check whether `spec` describes the same job, and its started workers can be reached."""
         return (
             self._same_spec(spec)
-            and not unreachable(self._reported().values())
+            and not contract.unreachable(self._reported().values())
             and self._is_running()
         )
 
@@ -206,9 +198,9 @@ class RayJob(WorkersJob):
 
     def _is_running(self) -> bool:
         there = self._reported().values()
-        if there and len(unreachable(there)) < len(there):
+        if there and len(contract.unreachable(there)) < len(there):
             return True
-        if self._folder is None or len(there) == len(hosts_of(self._meshes)):
+        if self._folder is None or len(there) == len(contract.hosts_of(self._meshes)):
             return False
         try:
             return self._ask("look", bundle=self._described.bundle) is not None
@@ -230,7 +222,7 @@ class RayJob(WorkersJob):
                 self._ask("kill")
             except JobError:
                 there = self._reported().values()
-                if len(unreachable(there)) < len(there):
+                if len(contract.unreachable(there)) < len(there):
                     raise
                 logger.info("there is no such cluster any more", exc_info=True)
             _ours.remove_tree(self._folder)

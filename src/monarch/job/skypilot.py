@@ -21,14 +21,7 @@ from .. import _ours
 from .._extras import of_extra
 from ..errors import JobError
 from ..trust import read_secret_file
-from .contract import (
-    IDLE_LIMIT,
-    WorkersJob,
-    check_python,
-    make_secret_file,
-    unreachable,
-    worker_command,
-)
+from . import contract
 from .trait import JobTrait
 from .waiting import Waiting
 from .worker_spec import WorkerSpec
@@ -60,7 +53,7 @@ class _Described(NamedTuple):
     idle_limit: float
 
 
-class SkyPilotJob(WorkersJob):
+class SkyPilotJob(contract.WorkersJob):
     """Hosts that are nodes of a cluster of SkyPilot, with one worker each.
 
     This program has to reach the nodes by their internal addresses: it runs in the same network of
@@ -109,7 +102,7 @@ class SkyPilotJob(WorkersJob):
             raise ValueError(f"monarch_port is a TCP port, got {monarch_port!r}")
         self._described = _Described(
             dict(resources or {}), cluster_name, monarch_port, idle_minutes_to_autostop,
-            down_on_autostop, check_python(python_exe), setup_commands, workdir,
+            down_on_autostop, contract.check_python(python_exe), setup_commands, workdir,
             dict(file_mounts or {}), idle_limit,
         )  # fmt: skip
         self._job_start_timeout = job_start_timeout
@@ -122,7 +115,7 @@ class SkyPilotJob(WorkersJob):
         assert self._apply_id is not None
         folder = self._home / "skypilot" / self._apply_id
         self._folder = folder  # which `kill` removes, also if this raises
-        self._secret_file = make_secret_file(folder)
+        self._secret_file = contract.make_secret_file(folder)
         # SkyPilot shows and keeps `envs` as they are
         secret = {"MONARCH_SECRET": read_secret_file(self._secret_file)}
         keeps_secrets = "secrets" in inspect.signature(sky.Task).parameters
@@ -131,7 +124,10 @@ class SkyPilotJob(WorkersJob):
             run=self._script(),
             setup=described.setup_commands,
             num_nodes=sum(self._meshes.values()),
-            envs={IDLE_LIMIT: f"{described.idle_limit:f}s", **({} if keeps_secrets else secret)},
+            envs={
+                contract.IDLE_LIMIT: f"{described.idle_limit:f}s",
+                **({} if keeps_secrets else secret),
+            },
             workdir=described.workdir,
             **({"secrets": secret} if keeps_secrets else {}),
         )
@@ -157,7 +153,7 @@ class SkyPilotJob(WorkersJob):
             f"tcp://:{self._described.monarch_port}",
             "$MONARCH_FIRST_NODE",
         )
-        command = shlex.join(worker_command(spec, [self._described.python_exe]))
+        command = shlex.join(contract.worker_command(spec, [self._described.python_exe]))
         return (
             f'export MONARCH_FIRST_NODE=$(echo "$SKYPILOT_NODE_IPS" | head -n 1)\nexec {command}\n'
         )
@@ -191,7 +187,7 @@ class SkyPilotJob(WorkersJob):
                 for address in handle.internal_ips()
             ]
             asked = waiting.seconds
-            while missing := unreachable(addresses):
+            while missing := contract.unreachable(addresses):
                 late = (
                     self._job_start_timeout is not None
                     and waiting.seconds > self._job_start_timeout

@@ -22,32 +22,12 @@ from typing import Any
 from .. import _ours, actor
 from ..errors import JobError
 from ..trust import read_secret_file
-from . import processes
+from . import contract, processes, slurm_script
 from .cache import CacheFile
-from .contract import (
-    HostId,
-    WorkersJob,
-    check_idle_limit,
-    check_python,
-    check_size,
-    check_strings,
-    hosts_of,
-    make_secret_file,
-    unreachable,
-)
 from .local import BatchJob
 from .slurm_allocation import find_allocation, run_here
 from .slurm_commands import NOT_FOUND, WatchedJob, ask, cancel, run, steps_of, submit
 from .slurm_parts import SlurmPart, attempt_here, holders, reported
-from .slurm_script import (
-    PENDING,
-    NodeGroup,
-    Resources,
-    Script,
-    SlurmDescription,
-    Status,
-    quoted,
-)
 from .slurm_wait import wait_for_workers
 from .slurm_watch import WarningWatch
 from .trait import BATCH, BATCH_FILE, JobTrait, in_batch
@@ -58,7 +38,7 @@ logger = logging.getLogger("monarch.job")
 _SCRIPT = "job.sh"  # for people: Slurm gets the text
 
 
-class SlurmJob(WorkersJob):
+class SlurmJob(contract.WorkersJob):
     """Hosts that are nodes of a Slurm allocation, with one worker each.
 
     `state` submits the job, waits for its nodes, and shows why it does while they are pending. The
@@ -105,7 +85,7 @@ class SlurmJob(WorkersJob):
             has several lines.
     """
 
-    _LIVE = (*WorkersJob._LIVE, "_on_warning", "_watch")
+    _LIVE = (*contract.WorkersJob._LIVE, "_on_warning", "_watch")
     _on_warning: Callable[[], object] | None = None
     _watch: WarningWatch | None = None
 
@@ -147,21 +127,21 @@ class SlurmJob(WorkersJob):
                 f"attach_to={attach_to!r} needs a monarch_port: with any free port it could not be"
                 " known"
             )
-        self._described = SlurmDescription(
-            check_python(python_exe or sys.executable), check_strings("srun_args", srun_args),
+        self._described = slurm_script.SlurmDescription(
+            contract.check_python(python_exe or sys.executable), contract.check_strings("srun_args", srun_args),
             monarch_port, job_name, time_limit, log_dir, account, qos,
             out_of_cluster or attach_to is not None, attach_to, bind_to,
-            check_strings("setup", setup), check_idle_limit(idle_limit),
+            contract.check_strings("setup", setup), contract.check_idle_limit(idle_limit),
             None if allocation is None else str(allocation),
         )  # fmt: skip
-        self._resources = Resources(
+        self._resources = slurm_script.Resources(
             partition, gpus_per_node, cpus_per_task, ntasks_per_node, mem, exclusive,
-            check_strings("slurm_args", slurm_args),
+            contract.check_strings("slurm_args", slurm_args),
         )  # fmt: skip
         for option in (job_name, time_limit, log_dir, account, qos, *self._resources.options(1)):
-            quoted(option or "")
+            slurm_script.quoted(option or "")
         self._partition = partition  # which programs for 0.7 read
-        self._own_resources: dict[str, Resources] = {}
+        self._own_resources: dict[str, slurm_script.Resources] = {}
         self._job_start_timeout = job_start_timeout
         self._job_id: str | None = None
         self._more: tuple[SlurmPart, ...] = ()  # what `scale` has added
@@ -185,18 +165,20 @@ class SlurmJob(WorkersJob):
                 several lines, or the job runs.
         """
         self._check_new(name)
-        check_size(name, num_nodes)
-        if unknown := set(resources) - set(Resources._fields):
+        contract.check_size(name, num_nodes)
+        if unknown := set(resources) - set(slurm_script.Resources._fields):
             raise TypeError(
                 f"mesh {name!r}: {sorted(unknown)} are no resources of a mesh:"
-                f" {list(Resources._fields)}"
+                f" {list(slurm_script.Resources._fields)}"
             )
         if resources:
             if "slurm_args" in resources:
-                resources["slurm_args"] = check_strings("slurm_args", resources["slurm_args"])
+                resources["slurm_args"] = contract.check_strings(
+                    "slurm_args", resources["slurm_args"]
+                )
             own = self._resources._replace(**resources)
             for option in own.options(num_nodes):
-                quoted(option)
+                slurm_script.quoted(option)
             self._own_resources[name] = own
         self._meshes[name] = num_nodes
 
@@ -223,7 +205,7 @@ class SlurmJob(WorkersJob):
             raise ValueError("a job needs at least one mesh of hosts, got none")
         assert self._apply_id is not None
         self._folder = self._home / "slurm" / self._apply_id
-        self._secret_file = make_secret_file(self._folder)
+        self._secret_file = contract.make_secret_file(self._folder)
         self._is_batch = client_script is not None
         self._logs = self._make_logs()
         wanted = self._described.allocation
@@ -260,19 +242,19 @@ class SlurmJob(WorkersJob):
         prefix: str,
         allocation: str = "",
         client: str = "",
-    ) -> Script:
+    ) -> slurm_script.Script:
         described = self._described
         alike = {mesh: size for mesh, size in meshes.items() if mesh not in self._own_resources}
-        groups = [NodeGroup(alike, self._resources)]
+        groups = [slurm_script.NodeGroup(alike, self._resources)]
         if len(alike) < len(meshes):  # each mesh is a component of its own, in their order
             groups = [
-                NodeGroup({mesh: size}, self._own_resources.get(mesh, self._resources))
+                slurm_script.NodeGroup({mesh: size}, self._own_resources.get(mesh, self._resources))
                 for mesh, size in meshes.items()
             ]
         for_all = {"time": described.time_limit, "account": described.account, "qos": described.qos}
         output = f"{prefix}{described.job_name}"
         own = {"job-name": described.job_name, "output": f"{output}.out", "error": f"{output}.err"}
-        return Script(
+        return slurm_script.Script(
             groups=groups,
             options=[f"--{name}={value}" for name, value in for_all.items() if value is not None],
             first_options=[
@@ -306,8 +288,8 @@ class SlurmJob(WorkersJob):
             self._watch = WarningWatch(self._id, self._folder, self._on_warning)
         return self._by_mesh({host: report.address for host, report in reports.items()})
 
-    def _wait_for_workers(self) -> dict[HostId, WorkerReport]:
-        held = holders(self._parts(), hosts_of(self._meshes))
+    def _wait_for_workers(self) -> dict[contract.HostId, WorkerReport]:
+        held = holders(self._parts(), contract.hosts_of(self._meshes))
         return wait_for_workers(self._id, held, self._job_start_timeout, self._logs, self._give_up)
 
     def _give_up(self, late: Sequence[SlurmPart]) -> None:
@@ -321,20 +303,20 @@ class SlurmJob(WorkersJob):
 
     def _parts(self) -> list[SlurmPart]:
         assert self._folder is not None
-        first = hosts_of(self._described_meshes or self._meshes)
+        first = contract.hosts_of(self._described_meshes or self._meshes)
         # there, steps are started once
         attempt = None if self._described.allocation is None else attempt_here()
         return [SlurmPart(self._id, self._folder, tuple(first), attempt), *self._more]
 
-    def _reports(self) -> dict[HostId, WorkerReport]:
-        held = holders(self._parts(), hosts_of(self._meshes))
+    def _reports(self) -> dict[contract.HostId, WorkerReport]:
+        held = holders(self._parts(), contract.hosts_of(self._meshes))
         return reported(held, {part: WatchedJob(part.job) for part in held.values()})
 
-    def _reported(self) -> Mapping[HostId, str]:
+    def _reported(self) -> Mapping[contract.HostId, str]:
         return {host: report.address for host, report in self._reports().items()}
 
-    def _lost_hosts(self, reported: Mapping[HostId, str]) -> list[HostId]:
-        held = holders(self._parts(), hosts_of(self._meshes))
+    def _lost_hosts(self, reported: Mapping[contract.HostId, str]) -> list[contract.HostId]:
+        held = holders(self._parts(), contract.hosts_of(self._meshes))
         silent = [
             host
             for host in held
@@ -342,7 +324,7 @@ class SlurmJob(WorkersJob):
         ]
         return sorted([*super()._lost_hosts(reported), *silent])
 
-    def _add_hosts(self, hosts: Sequence[HostId]) -> None:
+    def _add_hosts(self, hosts: Sequence[contract.HostId]) -> None:
         """Submit one more job."""
         if self._described.allocation is not None:
             raise JobError(f"{self!r} has the nodes of an allocation, which get no more")
@@ -363,11 +345,11 @@ class SlurmJob(WorkersJob):
             "submitted as Slurm job %s: %d more hosts of job %s", job, len(ordered), self._id
         )
 
-    def _remove_hosts(self, hosts: Sequence[HostId]) -> None:
+    def _remove_hosts(self, hosts: Sequence[contract.HostId]) -> None:
         """Cancel jobs of which no host is left; let others go on with fewer nodes."""
         if self._described.allocation is not None:
             return
-        kept, parts = holders(self._parts(), hosts_of(self._meshes)), self._parts()
+        kept, parts = holders(self._parts(), contract.hosts_of(self._meshes)), self._parts()
         reports = self._reports()
         for part in set(holders(parts, hosts).values()):
             left = [host for host in kept if kept[host] == part]
@@ -396,9 +378,11 @@ class SlurmJob(WorkersJob):
         status = self._status_of_first() if self._same_spec(spec) else None
         if status is None:
             return False
-        pending = status.state in PENDING
+        pending = status.state in slurm_script.PENDING
         return (
-            pending or self._described.out_of_cluster or not unreachable(self._reported().values())
+            pending
+            or self._described.out_of_cluster
+            or not contract.unreachable(self._reported().values())
         )
 
     def _description(self) -> object:
@@ -407,7 +391,7 @@ class SlurmJob(WorkersJob):
     def _is_running(self) -> bool:
         return self._status_of_first() is not None
 
-    def _status_of_first(self) -> Status | None:
+    def _status_of_first(self) -> slurm_script.Status | None:
         """Return what Slurm says of the first of its jobs; None once that has ended."""
         if self._job_id is None or self._folder is None:
             return None
@@ -424,13 +408,17 @@ class SlurmJob(WorkersJob):
         if first is None:
             return False, ""
         asked = [(self._id, first), *((part.job, ask(part.job)) for part in self._more)]
-        late = (f"Slurm job {job}: {it.describe()}" for job, it in asked if it.state in PENDING)
+        late = (
+            f"Slurm job {job}: {it.describe()}"
+            for job, it in asked
+            if it.state in slurm_script.PENDING
+        )
         return True, "; ".join(late)
 
     def _why_ended(self) -> str:
         asked = [(part.job, ask(part.job)) for part in self._parts()]
         return "; ".join(
-            f"Slurm {'requeued' if it.state in PENDING else 'ended'} job {job}: {it.describe()}"
+            f"Slurm {'requeued' if it.state in slurm_script.PENDING else 'ended'} job {job}: {it.describe()}"
             for job, it in asked
             if it.state != "RUNNING"
         )

@@ -23,15 +23,7 @@ from pathlib import Path
 
 from .. import _ours
 from ..errors import JobError
-from . import processes, ssh_text
-from .contract import (
-    HostId,
-    check_idle_limit,
-    check_python,
-    check_strings,
-    hosts_of,
-    make_secret_file,
-)
+from . import contract, processes, ssh_text
 from .launch import WorkerProcess, describe_status
 from .ssh_workers import ANSWER, END, SshDescription, SSHWorkers
 from .trait import JobTrait
@@ -104,13 +96,13 @@ class SSHJob(SSHWorkers):
             )
         super().__init__(
             SshDescription(
-                check_python(python_exe or sys.executable),
-                check_strings("ssh_args", ssh_args),
+                contract.check_python(python_exe or sys.executable),
+                contract.check_strings("ssh_args", ssh_args),
                 monarch_port or 0,
                 transport is not None,
-                check_strings("setup", setup),
+                contract.check_strings("setup", setup),
                 detach,
-                check_idle_limit(idle_limit),
+                contract.check_idle_limit(idle_limit),
             ),
             start_timeout,
         )
@@ -165,10 +157,10 @@ class SSHJob(SSHWorkers):
         assert self._apply_id is not None
         self._machine = os.uname().nodename
         if self._described.direct:
-            self._secret_file = make_secret_file(self._home / "ssh" / self._apply_id)
+            self._secret_file = contract.make_secret_file(self._home / "ssh" / self._apply_id)
         end = time.monotonic() + self._start_timeout
         with Waiting("SSH hosts") as waiting:
-            self._start_workers(hosts_of(self._meshes), end, waiting)
+            self._start_workers(contract.hosts_of(self._meshes), end, waiting)
 
     def _kept(self) -> None:
         if not self._described.detach or not self._unkept:
@@ -214,7 +206,7 @@ class SSHJob(SSHWorkers):
                 told.append(f"ssh {place.host}: {place.name} has ended: its {how}: {said}")
         return "; ".join(told)
 
-    def _check_scalable(self, hosts: Sequence[HostId]) -> None:
+    def _check_scalable(self, hosts: Sequence[contract.HostId]) -> None:
         self._check_here()
         for mesh, rank in hosts:
             if rank >= (known := len(self._hosts[mesh])):
@@ -228,7 +220,7 @@ class SSHJob(SSHWorkers):
                 " can scale it; with detach=True any can"
             )
 
-    def _add_hosts(self, hosts: Sequence[HostId]) -> None:
+    def _add_hosts(self, hosts: Sequence[contract.HostId]) -> None:
         before = dict(self._numbers), self._sessions, self._unkept
         try:
             with Waiting("SSH hosts") as waiting:
@@ -241,7 +233,7 @@ class SSHJob(SSHWorkers):
         finally:
             self._forget_workers()
 
-    def _remove_hosts(self, hosts: Sequence[HostId]) -> None:
+    def _remove_hosts(self, hosts: Sequence[contract.HostId]) -> None:
         assert self._apply_id is not None
         for place in self._places():
             if (place.mesh, place.rank) in hosts and self._reach is not None:
@@ -253,14 +245,14 @@ class SSHJob(SSHWorkers):
                 self._numbers.pop((place.mesh, place.rank))
         self._forget_workers()
 
-    def _reported(self) -> Mapping[HostId, str]:
+    def _reported(self) -> Mapping[contract.HostId, str]:
         if self._described.detach and self._places():
             reach = self._reach_again(ANSWER)
             if not self._described.direct:
                 reach.forward(self._places(), self._remote_folders)
         return {(place.mesh, place.rank): self._address(place) for place in self._places()}
 
-    def _lost_hosts(self, reported: Mapping[HostId, str]) -> list[HostId]:
+    def _lost_hosts(self, reported: Mapping[contract.HostId, str]) -> list[contract.HostId]:
         living = self._living(ANSWER)
         return [(place.mesh, place.rank) for place in self._places() if place.number not in living]
 

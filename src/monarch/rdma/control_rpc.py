@@ -5,15 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from .._core.plane import (
-    Failure,
-    Hub,
-    ProcAddress,
-    Promise,
-    Reply,
-    ask_one,
-    read_answer,
-)
+from .._core import plane
 from ..actor import Future, MeshFailure
 from .errors import BufferAccessError, BufferDroppedError, OwnerLostError
 from .records import Open, Refusal, here
@@ -24,21 +16,23 @@ again.
 """
 
 
-def ask(hub: Hub, address: ProcAddress, record: tuple[Any, ...], what: str) -> Future[Any]:
+def ask(
+    hub: plane.Hub, address: plane.ProcAddress, record: tuple[Any, ...], what: str
+) -> Future[Any]:
     """Send a record to a process.
 
     The future of its answer raises `OwnerLostError` where the process is gone.
     """
-    promise: Promise[Any] = Promise(f"{what} from {address}")
-    ask_one(hub, address, record, lambda answer: promise.resolve(answer, _read))
+    promise: plane.Promise[Any] = plane.Promise(f"{what} from {address}")
+    plane.ask_one(hub, address, record, lambda answer: promise.resolve(answer, _read))
     return promise.future
 
 
-def _read(answer: Reply) -> Any:
-    return read_answer(answer, owner_lost)
+def _read(answer: plane.Reply) -> Any:
+    return plane.read_answer(answer, owner_lost)
 
 
-def ask_for_life(hub: Hub, address: ProcAddress) -> Future[Any]:
+def ask_for_life(hub: plane.Hub, address: plane.ProcAddress) -> Future[Any]:
     """Send a question without content.
 
     Where no answer comes, its future raises `OwnerLostError` with the reason, if there is one.
@@ -55,7 +49,7 @@ class OwnerWatch:
 
     __slots__ = ("_address", "_answer", "_ask_at", "_hub")
 
-    def __init__(self, hub: Hub, address: ProcAddress) -> None:
+    def __init__(self, hub: plane.Hub, address: plane.ProcAddress) -> None:
         self._hub = hub
         self._address = address
         self._answer: Future[Any] | None = None
@@ -71,7 +65,7 @@ class OwnerWatch:
             self._answer = ask_for_life(self._hub, self._address)
 
 
-def owner_lost(failure: Failure) -> OwnerLostError:
+def owner_lost(failure: plane.Failure) -> OwnerLostError:
     """The error for a process that has ended."""
     return OwnerLostError(
         f"the process that owns the memory is gone: {failure.explain()}", None, MeshFailure(failure)

@@ -27,16 +27,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import config
-from .._core.plane import (
-    Hub,
-    Owner,
-    ProcAddress,
-    Promise,
-    StopCall,
-    random_uid,
-    send_record,
-    subscribe,
-)
+from .._core import plane
 from ..actor import Future
 from . import records
 from .memory import HostMemory, Memory
@@ -62,11 +53,15 @@ class Region:
         self.info = info
         self.memory: Memory | None = memory
         self.actor = actor
-        self.holders: set[tuple[ProcAddress, int]] = set()  # process, and its number for the lease
-        self.granted: set[ProcAddress] = set()
+        self.holders: set[tuple[plane.ProcAddress, int]] = (
+            set()
+        )  # process, and its number for the lease
+        self.granted: set[plane.ProcAddress] = set()
         self.pickled_at: float | None = None
         self.timed = False  # whether a timer runs that will look at it again
-        self.released: Promise[None] = Promise(f"{info} to be let go of by all transfers")
+        self.released: plane.Promise[None] = plane.Promise(
+            f"{info} to be let go of by all transfers"
+        )
 
 
 class RegistryStatistics(NamedTuple):
@@ -79,7 +74,7 @@ class RegistryStatistics(NamedTuple):
 class Registry:
     """The regions of one process."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: plane.Hub) -> None:
         self._hub = hub
         self._lock = threading.Lock()
         self._regions: dict[int, Region] = {}
@@ -93,7 +88,7 @@ class Registry:
 
     # registering
 
-    def register(self, memory: Memory, cell: Owner, lease: int) -> records.BufferInfo:
+    def register(self, memory: Memory, cell: plane.Owner, lease: int) -> records.BufferInfo:
         """Let others reach `memory`, by handles that carry a new key.
 
         Args:
@@ -103,7 +98,7 @@ class Registry:
         """
         owner_name = str(cell.instance.actor_id)
         info = records.BufferInfo(
-            self._hub.address, random_uid(), os.urandom(16), memory.nbytes, memory.device,
+            self._hub.address, plane.random_uid(), os.urandom(16), memory.nbytes, memory.device,
             memory.readonly, owner_name,
         )  # fmt: skip
         region = Region(info, memory, cell.uid)
@@ -139,7 +134,7 @@ class Registry:
         return memory
 
     def open(
-        self, peer: ProcAddress, wanted: records.Open
+        self, peer: plane.ProcAddress, wanted: records.Open
     ) -> list[records.Grant | records.Refusal]:
         """Answer holders that want to access the memory directly.
 
@@ -147,7 +142,7 @@ class Registry:
         """
         return [self._grant(peer, wanted.place, claim) for claim in wanted.claims]
 
-    def admit(self, peer: ProcAddress, claim: records.Claim) -> Memory:
+    def admit(self, peer: plane.ProcAddress, claim: records.Claim) -> Memory:
         """The memory for a holder that accesses it in another way than `open` tells.
 
         That will be recalled, too.
@@ -187,7 +182,7 @@ class Registry:
         return before
 
     def _grant(
-        self, peer: ProcAddress, place: records.MemoryPlace, claim: records.Claim
+        self, peer: plane.ProcAddress, place: records.MemoryPlace, claim: records.Claim
     ) -> records.Grant | records.Refusal:
         near = place == records.here()
         try:
@@ -242,7 +237,7 @@ class Registry:
             region = self._find(claim)
         return self._release(region, reason)
 
-    def news(self, peer: ProcAddress, news: records.LeaseNews) -> None:
+    def news(self, peer: plane.ProcAddress, news: records.LeaseNews) -> None:
         """A process has got its first handles to some buffers, or lost its last."""
         for claim, since_pickled in news.events:
             try:
@@ -267,7 +262,7 @@ class Registry:
         for region in regions:
             self._release(region, reason)
 
-    def holder_lost(self, address: ProcAddress) -> None:
+    def holder_lost(self, address: plane.ProcAddress) -> None:
         """A process is gone; it may have sent on the handles that it held."""
         with self._lock:
             held = [
@@ -309,13 +304,13 @@ class Registry:
                 self._past.popitem(last=False)
             granted = list(region.granted)
         if granted:
-            request = StopCall(f"{region.info} to be let go of", granted)
-            send_record(
+            request = plane.StopCall(f"{region.info} to be let go of", granted)
+            plane.send_record(
                 self._hub, granted, records.Recall(region.info.id, region.info.key, reason), request
             )
             # the memory is let go only when each process with a grant has answered, or ended: a
             # transfer under way still writes to it
-            subscribe(request.future, lambda: self._free(region))
+            plane.subscribe(request.future, lambda: self._free(region))
         else:
             self._free(region)
         return region.released.future
@@ -337,7 +332,7 @@ class Registry:
 class _End:
     """Stands among the ports of an actor, which are closed when it ends."""
 
-    def __init__(self, registry: Registry, cell: Owner) -> None:
+    def __init__(self, registry: Registry, cell: plane.Owner) -> None:
         self._registry = registry
         self._uid = cell.uid
         self._name = str(cell.record)

@@ -14,23 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._core.plane import (
-    CANCELLED,
-    VALUE,
-    FailedCall,
-    Failure,
-    Frame,
-    Owner,
-    PendingCall,
-    PendingOperation,
-    ProcAddress,
-    Promise,
-    Reply,
-    Shape,
-    loss,
-    read_value,
-    subscribe,
-)
+from .._core import plane
 from ..actor import ActorError, Extent, SupervisionError, ValueMesh
 
 if TYPE_CHECKING:
@@ -41,7 +25,7 @@ Site = tuple[Any, int]
 
 Content = tuple[bytes, Sequence[memoryview]]
 """The arguments of a call, pickled."""
-Message = tuple[str, Site, Owner, bytes, int, Content]
+Message = tuple[str, Site, plane.Owner, bytes, int, Content]
 """What replicas are sent: see the attributes of `ReplicaRequest`."""
 
 
@@ -51,7 +35,7 @@ def kept(content: Content) -> Content:
     return (payload, [memoryview(bytearray(each)) for each in buffers]) if buffers else content
 
 
-class ReplicaRequest(PendingOperation, Promise[Any]):
+class ReplicaRequest(plane.PendingOperation, plane.Promise[Any]):
     """A message to one replica, or to several, and the future of what they answer.
 
     One object: the garbage collector looks at each that there is, of every call that waits.
@@ -69,7 +53,7 @@ class ReplicaRequest(PendingOperation, Promise[Any]):
 
     def __init__(self, message: Message) -> None:
         self.name, self.site, self.cell, self.meta, self.flags, self.content = message
-        Promise.__init__(self, self)
+        plane.Promise.__init__(self, self)
 
 
 class Attempt:
@@ -86,7 +70,7 @@ class Attempt:
         self._call = call
         self.replica = replica
         self.left = replica.size
-        self.answers: list[Reply | None] = [None] * replica.size
+        self.answers: list[plane.Reply | None] = [None] * replica.size
         self._failed = False
         self._number = 0  # of the request, once it is sent
         self.late = False
@@ -118,16 +102,16 @@ class Attempt:
             and hub.cancel(self._number, target.uid, [(0, target.procs[0])])
         )
 
-    def reply(self, frame: Frame) -> bool:
-        return self._take(frame.rank, frame, frame.flags == VALUE)
+    def reply(self, frame: plane.Frame) -> bool:
+        return self._take(frame.rank, frame, frame.flags == plane.VALUE)
 
-    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+    def peer_failed(self, address: plane.ProcAddress, failure: plane.Failure) -> bool:
         for rank, proc in enumerate(self.replica.target.procs):
             if proc == address:
                 self._take(rank, failure, False)
         return self.left == 0
 
-    def _take(self, rank: int, reply: Reply, is_value: bool) -> bool:
+    def _take(self, rank: int, reply: plane.Reply, is_value: bool) -> bool:
         replica = self.replica
         with replica.lock:
             if self.answers[rank] is not None:
@@ -146,7 +130,7 @@ class Attempt:
         return not left
 
 
-class _Lost(FailedCall):
+class _Lost(plane.FailedCall):
     """The loss of a replica, with what its caller must know of it.
 
     Args:
@@ -159,7 +143,7 @@ class _Lost(FailedCall):
         super().__init__(endpoint, None, site)
         self._note = note
 
-    def read(self, rank: int, reply: Reply) -> BaseException:
+    def read(self, rank: int, reply: plane.Reply) -> BaseException:
         error = super().read(rank, reply)
         if isinstance(error, SupervisionError) and not isinstance(error, ActorError):
             error.args = (f"{error.args[0]}\n{self._note}",)
@@ -206,7 +190,7 @@ class ReplicaCall(ReplicaRequest):
                 self._timer.cancel()
             self._timer = self._router.hub.poller.call_later(self._timeout, self._expired)
             # else the timer holds the call, and its answer, until its time is up
-            subscribe(self.future, self._timer.cancel)
+            plane.subscribe(self.future, self._timer.cancel)
 
     def send(self, replica: Replica) -> None:
         """Ask this replica, which counts it as outstanding already.
@@ -219,10 +203,10 @@ class ReplicaCall(ReplicaRequest):
         attempt.send()
 
     def answered(self, attempt: Attempt) -> None:
-        self.resolve(attempt.answers[0], read_value)
+        self.resolve(attempt.answers[0], plane.read_value)
 
-    def failed(self, attempt: Attempt, rank: int, reply: Reply) -> None:
-        lost = loss(reply)
+    def failed(self, attempt: Attempt, rank: int, reply: plane.Reply) -> None:
+        lost = plane.loss(reply)
         with self._router.lock:
             if attempt is not self._attempt:  # its time was up
                 return
@@ -231,11 +215,11 @@ class ReplicaCall(ReplicaRequest):
         if again:
             self._router.follow(self)
             return
-        if isinstance(reply, Frame) and reply.flags == CANCELLED:
+        if isinstance(reply, plane.Frame) and reply.flags == plane.CANCELLED:
             self._dropped()
             return
         call = (
-            FailedCall(self.name, None, self.site)
+            plane.FailedCall(self.name, None, self.site)
             if lost is None
             else _Lost(self.name, self.site, self._why_not_again())
         )
@@ -289,7 +273,7 @@ class ReplicaCall(ReplicaRequest):
             else f"{self.name}, {self._router.describe()}"
         )
 
-    def awaited(self) -> PendingCall | None:
+    def awaited(self) -> plane.PendingCall | None:
         return None if self._attempt is None or self._timeout is not None else _owed(self._attempt)
 
     def cancel(self, future: object) -> bool:
@@ -339,7 +323,7 @@ class CallToAll(ReplicaRequest):
     def __init__(self, message: Message, replicas: Sequence[Replica], extent: Extent) -> None:
         ReplicaRequest.__init__(self, message)
         self._extent = extent
-        self._failed = FailedCall(self.name, extent, self.site)
+        self._failed = plane.FailedCall(self.name, extent, self.site)
         self._attempts = [Attempt(self, replica) for replica in replicas]
         self._left = set(self._attempts)
 
@@ -359,22 +343,22 @@ class CallToAll(ReplicaRequest):
         if not self._left:
             self.resolve(None, self._read)
 
-    def failed(self, attempt: Attempt, rank: int, reply: Reply) -> None:
+    def failed(self, attempt: Attempt, rank: int, reply: plane.Reply) -> None:
         self._failed.add(self._attempts.index(attempt) * attempt.replica.size + rank, reply)
         self.fail(self._failed, self._failed.root_cause)
 
     def _read(self, _: None) -> ValueMesh[Any]:
-        # all are frames
-        values = [read_value(answer) for attempt in self._attempts for answer in attempt.answers]  # type: ignore[arg-type]
-        return ValueMesh(Shape.from_extent(self._extent), values)
+        answers: Any = (answer for attempt in self._attempts for answer in attempt.answers)
+        values = list(map(plane.read_value, answers))  # all are frames
+        return ValueMesh(plane.Shape.from_extent(self._extent), values)
 
-    def awaited(self) -> PendingCall | None:
+    def awaited(self) -> plane.PendingCall | None:
         return next(filter(None, map(_owed, self._attempts)), None)  # each must be answered
 
 
-def _owed(attempt: Attempt) -> PendingCall | None:
+def _owed(attempt: Attempt) -> plane.PendingCall | None:
     target = attempt.replica.target
     silent = [
         proc for proc, answer in zip(target.procs, attempt.answers, strict=True) if answer is None
     ]
-    return PendingCall(attempt, target.uid, silent) if silent else None
+    return plane.PendingCall(attempt, target.uid, silent) if silent else None

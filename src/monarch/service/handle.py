@@ -8,17 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Generic, TypeVar, cast
 
 from .._arguments import seconds, whole
-from .._core.plane import (
-    EXPLICIT,
-    Promise,
-    check_names,
-    current_hub,
-    describe_class,
-    encode_meta,
-    map_future,
-    pickling,
-    random_uid,
-)
+from .._core import plane
 from ..actor import Actor, Extent, Future, HostMesh, SupervisionError, ValueMesh, context, this_proc
 from .calls import CallToAll, Message, ReplicaCall, kept
 from .keeper import Keeper
@@ -100,8 +90,8 @@ class Service(Generic[A]):
         name = name or cls.__name__.lower()
         procs = dict(procs_per_replica or {})
         _check_class(cls, procs)
-        endpoints = describe_class(cls).endpoints
-        describe_class(cls).check_init(tuple(args), dict(kwargs or {}))
+        endpoints = plane.describe_class(cls).endpoints
+        plane.describe_class(cls).check_init(tuple(args), dict(kwargs or {}))
         if route not in (LEAST_LOADED, ROUND_ROBIN):
             raise ValueError(f"route is {LEAST_LOADED!r} or {ROUND_ROBIN!r}, got {route!r}")
         whole(replicas, "replicas")
@@ -118,7 +108,7 @@ class Service(Generic[A]):
         ]:
             if wanted not in endpoints:
                 raise ValueError(f"{cls.__qualname__} has no endpoint {wanted!r}")
-        uid = random_uid()
+        uid = plane.random_uid()
         spec = Spec(
             uid, name, hosts, cls, tuple(args), dict(kwargs or {}), replicas, procs, bootstrap, max_restarts, health,
             health_interval, health_timeout,
@@ -146,7 +136,7 @@ class Service(Generic[A]):
 
     def _router(self) -> Router:
         known = self._known
-        if known is None or known.hub is not current_hub():
+        if known is None or known.hub is not plane.current_hub():
             known = self._known = router_of(self._uid, self._name, self._keeper, self._way)
         return known
 
@@ -180,7 +170,7 @@ class Service(Generic[A]):
         """
         whole(replicas, "replicas")
         seconds(drain, "drain")
-        return map_future(self._keeper.scale.call_one(replicas, drain), self._router().update)
+        return plane.map_future(self._keeper.scale.call_one(replicas, drain), self._router().update)
 
     def status(self) -> Future[list[ReplicaStatus]]:
         """Ask how each replica is."""
@@ -221,7 +211,7 @@ class Service(Generic[A]):
         self.stop(drain=0.0 if exc[0] is not None else 60.0).get()
 
     def __getattr__(self, name: str) -> Any:
-        endpoints = describe_class(self._class).endpoints
+        endpoints = plane.describe_class(self._class).endpoints
         if name not in endpoints:
             if name.startswith("_"):
                 raise AttributeError(name)
@@ -236,7 +226,7 @@ class Service(Generic[A]):
         return found
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *describe_class(self._class).endpoints})
+        return sorted({*super().__dir__(), *plane.describe_class(self._class).endpoints})
 
     def __repr__(self) -> str:
         return f"<Service {self._name!r} of {self._class.__qualname__}>"
@@ -275,7 +265,7 @@ class ServiceEndpoint(Generic[R]):
         timeout: float | None = None,
         session: str | None = None,
     ) -> None:
-        definition = describe_class(service._class).endpoints[method]
+        definition = plane.describe_class(service._class).endpoints[method]
         self._service = service
         self._method = method
         self._name = f"{service._name}.{method}()"
@@ -283,8 +273,8 @@ class ServiceEndpoint(Generic[R]):
         self._timeout = timeout
         self._session = session
         self._check = definition.arguments
-        self._meta = encode_meta(method, service._extent)
-        self._flags = EXPLICIT if definition.explicit_response_port else 0
+        self._meta = plane.encode_meta(method, service._extent)
+        self._flags = plane.EXPLICIT if definition.explicit_response_port else 0
 
     def call_one(self, /, *args: Any, **kwargs: Any) -> Future[R]:
         """Call one replica; a future of its result.
@@ -380,7 +370,7 @@ class ServiceEndpoint(Generic[R]):
 
     def _message(self, args: Any, kwargs: Any, again: bool) -> Message:
         self._check(args, kwargs)
-        content = pickling.dumps_call(args, kwargs)
+        content = plane.pickling.dumps_call(args, kwargs)
         if again:
             content = kept(content)
         frame = _getframe(2)
@@ -388,7 +378,7 @@ class ServiceEndpoint(Generic[R]):
         return self._name, site, context()._cell, self._meta, self._flags, content
 
     def _no_replica(self) -> Future[Any]:
-        failed: Promise[Any] = Promise(self._name)
+        failed: plane.Promise[Any] = plane.Promise(self._name)
         failed.reject(SupervisionError(f"{self._name} has no replica: none is ready", self._name))
         return failed.future
 
@@ -419,7 +409,7 @@ class ServiceEndpoint(Generic[R]):
 def _room(cls: type) -> float:
     """How many calls of one process a replica of this class gets at a time without waiting."""
     room: float = _IN_FLIGHT
-    for definition in describe_class(cls).endpoints.values():
+    for definition in plane.describe_class(cls).endpoints.values():
         overlap: int | None = getattr(definition.method, "batches", definition.concurrency)
         if definition.concurrent:
             room = max(room, math.inf if overlap is None else 2 * overlap)
@@ -427,8 +417,8 @@ def _room(cls: type) -> float:
 
 
 def _check_class(cls: type, procs: Mapping[str, int]) -> None:
-    check_names(cls)
-    endpoints = describe_class(cls).endpoints
+    plane.check_names(cls)
+    endpoints = plane.describe_class(cls).endpoints
     taken = sorted(name for name in endpoints if hasattr(Service, name))
     if taken:
         raise ValueError(

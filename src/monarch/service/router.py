@@ -21,17 +21,7 @@ from contextlib import suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from .._core.plane import (
-    ControlRequest,
-    ControlService,
-    Failure,
-    Frame,
-    Hub,
-    ProcAddress,
-    current_hub,
-    handles,
-    when_done,
-)
+from .._core import plane
 from .._words import NO_REPLICA
 from ..actor import Future, SupervisionError
 from ..telemetry.metrics import Observation, get_meter
@@ -94,7 +84,7 @@ class Router:
         lost: How many calls ended without a replica.
     """
 
-    def __init__(self, hub: Hub, uid: int, name: str, keeper: Keeper, way: Way) -> None:
+    def __init__(self, hub: plane.Hub, uid: int, name: str, keeper: Keeper, way: Way) -> None:
         self.hub: Any = hub
         self.name = name
         self.lock = threading.Lock()
@@ -106,7 +96,7 @@ class Router:
         self._room = way.in_flight
         self._replicas: deque[Replica] = deque()
         self._leaving: list[Replica] = []
-        self._drains: list[ControlRequest] = []
+        self._drains: list[plane.ControlRequest] = []
         self._version = 0
         self._hopeless = ""
         self._waiting: deque[ReplicaCall] = deque()
@@ -217,7 +207,7 @@ class Router:
         if not self._replicas:
             self._empty_since = time.monotonic()
 
-    def released(self, replica: Replica) -> Iterable[ControlRequest]:
+    def released(self, replica: Replica) -> Iterable[plane.ControlRequest]:
         """A replica has less to do.
 
         Called with the lock. Returns those to answer who wait for this process to have nothing
@@ -238,7 +228,7 @@ class Router:
             self._sending = True
             self.hub.poller.call_soon(self._send_waiting)
 
-    def _drained(self) -> Iterable[ControlRequest]:
+    def _drained(self) -> Iterable[plane.ControlRequest]:
         self._leaving = [each for each in self._leaving if each.outstanding]
         if self._leaving:
             return ()
@@ -317,7 +307,7 @@ class Router:
             with suppress(SupervisionError):  # this process leaves the program
                 self.ask()
 
-    def _end(self, failure: Failure) -> None:
+    def _end(self, failure: plane.Failure) -> None:
         """This process leaves the program."""
         with self.lock:
             ended, self._waiting = self._waiting, deque()
@@ -330,10 +320,10 @@ class Router:
 
     # the request that stands for what waits
 
-    def reply(self, frame: Frame) -> bool:
+    def reply(self, frame: plane.Frame) -> bool:
         return False
 
-    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+    def peer_failed(self, address: plane.ProcAddress, failure: plane.Failure) -> bool:
         if self.hub.end is None:
             return False
         self._end(failure)
@@ -345,7 +335,7 @@ class Router:
         """Subscribe to the keeper's replicas and their changes, unless that is under way."""
         if self._asking is None:
             self._asking = future = self._keeper.join.call_one(self.hub.address)
-            when_done(future, self._told)
+            plane.when_done(future, self._told)
 
     def _told(self, future: Future[Members]) -> None:
         self._asking = None
@@ -357,7 +347,7 @@ class Router:
             forget(self)
             self.hub.poller.call_soon(self._send_waiting)
 
-    def update(self, members: Members, request: ControlRequest | None = None) -> None:
+    def update(self, members: Members, request: plane.ControlRequest | None = None) -> None:
         """Take over which replicas take calls.
 
         Args:
@@ -403,7 +393,7 @@ _making = threading.Lock()
 
 def router_of(uid: int, name: str, keeper: Keeper, way: Way) -> Router:
     """The router of this process for a service; made by its first call."""
-    hub = current_hub()
+    hub = plane.current_hub()
     with _making:
         router = _routers.get(uid)
         if router is not None and router.hub is hub:
@@ -424,8 +414,8 @@ def forget(router: Router) -> None:
             del _routers[router.uid]
 
 
-@handles(Members)
-def _members(service: ControlService, request: ControlRequest, record: Members) -> None:
+@plane.handles(Members)
+def _members(service: plane.ControlService, request: plane.ControlRequest, record: Members) -> None:
     router = _routers.get(record.uid)
     if router is None:
         request.answer()  # it calls no more

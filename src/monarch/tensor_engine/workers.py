@@ -14,19 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from .._core.plane import (
-    EXPLICIT,
-    STOPPED,
-    Failure,
-    Gather,
-    Owner,
-    ProcAddress,
-    StreamCall,
-    encode_meta,
-    pickling,
-    random_uid,
-    supervision_error,
-)  # fmt: skip
+from .._core import plane
 from ..actor import Extent, Future, ProcMesh, context
 from .executor import Ranks, Segment
 from .instructions import Instruction
@@ -35,7 +23,7 @@ from .worker import Worker
 Batch = tuple[int, list[Instruction]]
 """What a stream is to run."""
 
-_RUN = encode_meta("run", Extent([], []))
+_RUN = plane.encode_meta("run", Extent([], []))
 
 
 class Workers:
@@ -49,9 +37,9 @@ class Workers:
     """
 
     def __init__(self, procs: ProcMesh) -> None:
-        self._cell: Owner = context()._cell
+        self._cell: plane.Owner = context()._cell
         self.procs = procs
-        self.uid = f"{random_uid():x}"
+        self.uid = f"{plane.random_uid():x}"
         self.size = len(procs)
         self.name = procs.name
         self._workers: Any = procs.spawn(
@@ -59,7 +47,7 @@ class Workers:
         )
         self.target: int = self._workers._uid
         self.spread = False
-        self.gone: dict[int, Failure] = {}
+        self.gone: dict[int, plane.Failure] = {}
         self._noting = threading.Lock()
         self._addresses = [self.address(rank) for rank in range(self.size)]
         self._tell_gone: list[Callable[[int], object]] = []
@@ -72,7 +60,7 @@ class Workers:
         """
         self._workers.initialized.get()
 
-    def address(self, rank: int) -> ProcAddress:
+    def address(self, rank: int) -> plane.ProcAddress:
         return self.procs._procs.address(rank)
 
     @property
@@ -87,13 +75,13 @@ class Workers:
     def check(self, ranks: Ranks) -> None:
         for rank, failure in self.gone.items():
             if rank in ranks.members:
-                raise supervision_error(failure, f"the tensor engine, on rank {rank},")
+                raise plane.supervision_error(failure, f"the tensor engine, on rank {rank},")
 
     def run(self, segments: list[Segment]) -> None:
         hub, uid = self._cell.hub, self._cell.uid
         self._look_who_is_gone()
         for ranks, procs, batches in self._merged(segments):
-            content = pickling.dumps(((batches,), {}))
+            content = plane.pickling.dumps(((batches,), {}))
             self._cell.note_unsettled(self.target, procs)
             hub.cast(procs, self.target, _RUN, content, None, uid, 0, ranks)
 
@@ -104,11 +92,13 @@ class Workers:
             failure = self._cell.hub.fate(address, self.target)
             # no end is told of one that came while its process was being replaced
             if failure is None and self._workers._owned.incarnation(rank):
-                failure = Failure(STOPPED, "it was started again", rank=rank, restarts=True)
+                failure = plane.Failure(
+                    plane.STOPPED, "it was started again", rank=rank, restarts=True
+                )
             if failure is not None:
                 self._note_gone(rank, failure)
 
-    def _note_gone(self, rank: int, failure: Failure) -> None:
+    def _note_gone(self, rank: int, failure: plane.Failure) -> None:
         """Also of one that starts again: what it had of this engine is lost."""
         with self._noting:
             known = rank in self.gone
@@ -119,7 +109,7 @@ class Workers:
 
     def _merged(
         self, segments: list[Segment]
-    ) -> list[tuple[Sequence[int], Sequence[ProcAddress], list[Batch]]]:
+    ) -> list[tuple[Sequence[int], Sequence[plane.ProcAddress], list[Batch]]]:
         """One message for each set of ranks that get the same instructions."""
         first = segments[0][0]
         if not self.gone and all(ranks.ranks == first.ranks for ranks, _ in segments):
@@ -144,7 +134,7 @@ class Workers:
 
     def call(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> Future[Any]:
         extent = _extent(ranks)
-        request = Gather(what, self.target, ranks.procs, extent)
+        request = plane.Gather(what, self.target, ranks.procs, extent)
         self._ask(ranks, method, args, request, extent)
         return request.future
 
@@ -152,7 +142,7 @@ class Workers:
         self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str
     ) -> list[Future[Any]]:
         extent = _extent(ranks)
-        request = StreamCall(what, self.target, ranks.procs, extent)
+        request = plane.StreamCall(what, self.target, ranks.procs, extent)
         futures: list[Future[Any]] = list(request.futures)
         self._ask(ranks, method, args, request, extent)
         return futures
@@ -160,17 +150,17 @@ class Workers:
     def _ask(
         self, ranks: Ranks, method: str, args: tuple[Any, ...], request: Any, extent: Extent
     ) -> None:
-        cell, content = self._cell, pickling.dumps(((ranks.stream, method, args), {}))
-        endpoint, flags = ("ask_stream", EXPLICIT) if self.spread else ("ask", 0)
+        cell, content = self._cell, plane.pickling.dumps(((ranks.stream, method, args), {}))
+        endpoint, flags = ("ask_stream", plane.EXPLICIT) if self.spread else ("ask", 0)
         cell.hub.cast(
-            ranks.procs, self.target, encode_meta(endpoint, extent), content, request, cell.uid,
+            ranks.procs, self.target, plane.encode_meta(endpoint, extent), content, request, cell.uid,
             flags,
         )  # fmt: skip
 
     def when_gone(self, tell: Callable[[int], object]) -> None:
         self._tell_gone.append(tell)
 
-    def _lost(self, address: ProcAddress, failure: Failure) -> None:
+    def _lost(self, address: plane.ProcAddress, failure: plane.Failure) -> None:
         """Tell of a loss; on the poller's thread, or any other that has heard of it."""
         if address in self._addresses:
             self._note_gone(self._addresses.index(address), failure)
