@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .._new_python import NOT_FROM_HERE
 from ..errors import JobError
 from .contract import HostId
 from .ray_hosts import RayHosts
@@ -30,8 +31,8 @@ _LIMIT = 120.0  # seconds for an answer; Ray needs some to find out that a clust
 _TAIL = 4096  # bytes of what it has said in which its last words are
 _SHOWN_LINES = 5
 _CODE = (
-    f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); from monarch.job.ray_control"
-    " import main; main()"
+    f"{NOT_FROM_HERE}sys.path.append({str(Path(__file__).parents[2])!r});"
+    " from monarch.job.ray_control import main; main()"
 )
 
 

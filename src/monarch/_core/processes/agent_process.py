@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ... import config
 from ..._child_watch import PR_SET_PDEATHSIG, Lifeline
 from ..._guards.surroundings import explained, require_pidfd
+from ..._new_python import NOT_FROM_HERE
 from ..extension import in_every_proc
 from ..net import unix
 from ..wire.address import ProcAddress
@@ -57,7 +58,7 @@ def start_agent(
     # nothing of what is imported is garbage, and looking for some takes a twentieth of the time
     # until the agent is up
     code = (
-        "import ctypes, gc, sys; gc.disable();"
+        f"{NOT_FROM_HERE}import ctypes, gc; gc.disable();"
         f" ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {int(signal.SIGCONT)});"
         f" sys.path.append({package!r}); from monarch._core.processes.agent_main import main; main()"
     )
