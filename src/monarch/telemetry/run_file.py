@@ -30,6 +30,12 @@ _MOST_ROWS = 100_000  # of each table in a file
 _NOT_KEPT = (
     "py-spy looks when a query of a running program asks for it, and nothing of that is in files"
 )
+# tables, as duckdb itself says it: the file may have macros of any name
+_COLUMNS = """
+    SELECT table_name, column_name, data_type FROM system.main.duckdb_columns() AS columns
+    SEMI JOIN system.main.duckdb_tables() AS tables USING (database_name, schema_name, table_name)
+    WHERE NOT internal AND schema_name = 'main' AND column_default IS NULL
+"""
 _SETTINGS = {"enable_external_access": "false", "threads": "2"}
 
 
@@ -126,6 +132,9 @@ def is_run(path: Path) -> bool:
 class RunFile:
     """A source: the file of a run.
 
+    It may be of another user. Its tables are read, and what a database can compute, by views,
+    macros, or columns that are generated, is none of them.
+
     Args:
         path: The file.
 
@@ -144,11 +153,7 @@ class RunFile:
     def schema(self) -> Schema:
         found: dict[str, dict[str, str]] = {}
         with self._open() as database:
-            rows = database.execute(
-                "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal"
-                " AND schema_name = 'main'"
-            )
-            for table, column, kind in rows.fetchall():
+            for table, column, kind in database.execute(_COLUMNS).fetchall():
                 found.setdefault(table, {})[column] = kind
         if found.get(_ABOUT) != _ABOUT_COLUMNS:
             raise QueryError(f"{self._path} is a database, but not one of a run")
@@ -161,10 +166,16 @@ class RunFile:
         with self._open() as database:
             tables = {
                 name: arro3.Table.from_arrow(
-                    database.query(f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(name)}")
+                    database.query(
+                        f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(name)}"
+                        f" LIMIT {_MOST_ROWS + 1}"
+                    )
                 )
                 for name, columns in needs.columns.items()
             }
+            for name, table in tables.items():
+                if table.num_rows > _MOST_ROWS:  # equal values take no place on a disk
+                    raise QueryError(f"{self._path}: no run has {_MOST_ROWS:,} rows in {name}")
             told = database.execute(f"SELECT kind, name, value FROM {_ABOUT}").fetchall()
         silent = {
             name: why
