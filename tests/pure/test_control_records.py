@@ -360,14 +360,14 @@ class Origin:
     def send(self, frame):
         print(frame.flags, pickling.loads(frame.payload))
 assert "monarch.rdma" not in sys.modules
-content = pickling.dumps_call(((("machine", 0)), ()), {})
-service.receive(Origin(), Frame(CALL, 0, 0, SYSTEM, 0, 1, b"monarch.rdma.records.Open", *content))
+content = pickling.dumps_call((1, b"key", "it is gone"), {})
+service.receive(Origin(), Frame(CALL, 0, 0, SYSTEM, 0, 1, b"monarch.rdma.records.Recall", *content))
 assert "monarch.rdma" in sys.modules
 """
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=120
     )
-    assert (done.stdout, done.returncode) == (f"{VALUE} []\n", 0), done.stderr
+    assert (done.stdout, done.returncode) == (f"{VALUE} None\n", 0), done.stderr
 
 
 # all of them

@@ -9,7 +9,7 @@ that name is whole, even if ranks died meanwhile.
 torch's own `save` would have the ranks agree by collectives, and unpickle what comes over the ports
 of gloo. Here what they have to say to each other goes to the coordinator, by calls.
 
-A checkpoint is a pickle, so whoever has made it has code run. Other users may be able to write the
+A checkpoint is a pickle: who has made it has code run. Other users may be able to write the
 folder: what they, or links, have put there counts for nothing.
 """
 
@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .._lazy import counted_logger
+from .._ours import Folder
 from ..errors import ElasticError
 from .state import Empty, Keys, Whole, is_sharded, load_state_dicts, replaced, state_dicts
 
@@ -63,8 +64,7 @@ def claimed(folder: Path) -> Iterator[None]:
         ElasticError: Another program does.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder / ".lock", _LOCK, 0o666)
-    with open(lock, "ab") as file:
+    with open(os.open(folder / ".lock", _LOCK, 0o666), "ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -113,8 +113,8 @@ def write(snapshot: dict[str, Any], folder: Path, rank: int) -> CheckpointPart:
         PermissionError: Another user has made the folder.
     """
     folder.mkdir(0o755, exist_ok=True)
-    os.close(_opened(folder))
-    dcp: Any = import_module(_FORMAT)
+    with _opened(folder):
+        dcp: Any = import_module(_FORMAT)
     planner = dcp.DefaultSavePlanner(**_AS_IT_IS)
     planner.set_up_planner(snapshot, is_coordinator=rank == 0)
     plan = planner.create_local_plan()
@@ -177,13 +177,10 @@ def load(path: str, state: Mapping[str, Any]) -> None:
         )
 
     try:
-        fd = _opened(Path(path))
-        try:
-            _read(f"/proc/self/fd/{fd}", table)
+        with _opened(Path(path)) as own:
+            _read(own.way, table)
             found = replaced(table[_OUTLINE], make)
-            _read(f"/proc/self/fd/{fd}", tensors)
-        finally:
-            os.close(fd)
+            _read(own.way, tensors)
     except Exception as error:
         raise ValueError(f"the checkpoint {path} can't be read: {error}") from error
     load_state_dicts(state, found)
@@ -225,27 +222,30 @@ def _whole(folder: Path) -> list[Path]:
 
 def _is_ours(path: Path) -> bool:
     try:
-        os.close(_opened(path))
+        with _opened(path):
+            return True
     except OSError as error:
         logger.warning("%s is left out: %s", path, error)
         return False
-    return True
 
 
-def _opened(path: Path) -> int:
-    """Open a folder in that of the checkpoints; returns the descriptor.
+def _opened(path: Path) -> Folder:
+    """Open a folder in that of the checkpoints.
 
     On some file systems all files are one user's: the one to whom the folder around it belongs.
 
     Raises:
         OSError: Another user has made it, or it is a link, or no folder.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    owner = os.fstat(fd).st_uid
-    if owner not in (os.geteuid(), 0, path.parent.stat().st_uid):
-        os.close(fd)
-        raise PermissionError(f"user {owner} has made it, and a checkpoint can have code run")
-    return fd
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    folder, users = (
+        Folder(str(path), os.open(path, flags)),
+        (os.geteuid(), 0, path.parent.stat().st_uid),
+    )
+    if (owner := os.fstat(folder.fd).st_uid) not in users:
+        with folder:
+            raise PermissionError(f"user {owner} has made it, and a checkpoint can have code run")
+    return folder
 
 
 def _step(path: Path) -> int:

@@ -179,9 +179,11 @@ def run(
                 " by WHERE, GROUP BY or LIMIT"
             )
         rows = _rows(database, answer.columns, answer.types)
-        return QueryResult(
-            rows, answer.columns, arro3.Table.from_arrow(answer), found.silent, found.left_out
-        )
+        try:
+            table = arro3.Table.from_arrow(answer)
+        except Exception as error:  # where memory is short; it has no class of its own
+            raise QueryError(str(error).partition("\n")[0]) from None
+        return QueryResult(rows, answer.columns, table, found.silent, found.left_out)
 
     busy = _Busy(database, end)
     took = f"the query took longer than {limits.seconds:g} s: ask for less, or give it more time"

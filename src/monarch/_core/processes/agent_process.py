@@ -44,13 +44,12 @@ def start_agent(
     import subprocess  # only here: every proc imports this module, and starts no agent
 
     require_pidfd()
-    local_host = local_host or address.host
-    name = address._replace(host=local_host)
+    name = address._replace(host=local_host or address.host)
     listener = unix.unbound()
     parent = os.pidfd_open(os.getpid())
     own = AgentSpec(
         address, root, os.getpid(), parent, listener.fileno(), config.exported(),
-        tuple(in_every_proc), local_host, channel, trust, report,
+        tuple(in_every_proc), name.host, channel, trust, report,
     )  # fmt: skip
     spec = write_spec(own)
     # found wherever the client found it, also when the script extended sys.path itself

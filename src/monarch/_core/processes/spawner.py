@@ -330,12 +330,11 @@ def execute(
     command = command or Command(sys.executable, None, ("-m", PROC_MODULE))
     fd = write_spec(spec)
     os.set_inheritable(fd, True)
-    args = started_elsewhere(command.args)
-    program, argv = command.program, [command.arg0 or command.program, *args]
-    if numactl:
-        program, argv = "numactl", ["numactl", *numactl, command.program, *args]
+    first = ["numactl", *numactl, command.program] if numactl else [command.arg0 or command.program]
+    argv = [*first, *started_elsewhere(command.args)]
     if os.getcwd() != spec.cwd and os.path.isdir(spec.cwd):
         os.chdir(spec.cwd)
+    program = first[0] if numactl else command.program
     os.execvpe(program, argv, {**env, main_guard.SPEC_VARIABLE: str(fd)})
 
 
