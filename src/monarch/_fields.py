@@ -6,6 +6,7 @@ them. Of the rest, ``Any`` and what is imported for type checkers alone, nothing
 
 from __future__ import annotations
 
+import reprlib
 import sys
 from collections.abc import Collection, Mapping
 from functools import cache
@@ -22,7 +23,7 @@ def check_fields(record: tuple[Any, ...]) -> None:
     for value, (name, wanted) in zip(record, _fields(type(record)).items(), strict=False):
         if not _fits(value, wanted):
             shown = wanted.__name__ if type(wanted) is type else wanted
-            raise TypeError(f"{type(record).__name__}.{name} is {shown}, not {value!r:.100}")
+            raise TypeError(f"{type(record).__name__}.{name} is {shown}, not {reprlib.repr(value)}")
 
 
 @cache
