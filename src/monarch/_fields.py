@@ -39,23 +39,24 @@ def _fields(kind: type) -> dict[str, Any]:
 
 
 @cache
-def _parts(wanted: Any) -> tuple[Any, tuple[Any, ...]]:
+def _parts(wanted: Any) -> tuple[Any, Any]:
+    """The class that an annotation names, and those of what is in it."""
     kind = get_origin(wanted) or wanted
-    return (int, float) if kind is float else kind, get_args(wanted)
+    if kind is float:
+        return (int, float), ()
+    is_class = isinstance(kind, type) and kind is not Any
+    return (kind, get_args(wanted)) if is_class or kind is Union else (object, ())
 
 
 def _fits(value: Any, wanted: Any) -> bool:
     kind, parts = _parts(wanted)
     if kind in (Union, UnionType):
         return any(_fits(value, each) for each in parts)
-    if kind is Any or not isinstance(kind, (type, tuple)):
-        return True
-    if not isinstance(value, kind):
-        return False
-    if hasattr(kind, "_fields"):
-        parts = (*_fields(kind).values(),)
-    elif not parts or not issubclass(kind, Collection):
-        return True
+    is_one: bool = isinstance(value, kind)
+    if is_one and hasattr(kind, "_fields"):
+        parts = _fields(kind).values()
+    elif not is_one or not parts or not issubclass(kind, Collection):
+        return is_one
     elif issubclass(kind, Mapping):
         return all(_fits(key, parts[0]) and _fits(value[key], parts[1]) for key in value)
     elif not issubclass(kind, tuple) or parts[-1] is ...:

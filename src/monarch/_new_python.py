@@ -7,13 +7,24 @@ the process knows.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
-NOT_FROM_HERE = "import sys; '' in sys.path[:1] and sys.path.pop(0); "
-"""For the begin of what follows ``-c``: nothing is imported from the working directory."""
+_NOT_FROM_HERE = "import sys; '' in sys.path[:1] and sys.path.pop(0); "
+_PLACE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-MAIN = NOT_FROM_HERE + "from {} import main; main()"
-"""Has the `main` of a module run."""
+MAIN = _NOT_FROM_HERE + "from {} import main; main()"
+"""For ``-c``: has the `main` of a module run."""
+
+
+def main_of(module: str, first: str = "") -> str:
+    """As `MAIN`; this package is found where this process has found it.
+
+    Args:
+        module: Of this package.
+        first: Statements that come before its import.
+    """
+    return f"{_NOT_FROM_HERE}{first}sys.path.append({_PLACE!r}); from {module} import main; main()"
 
 
 def started_elsewhere(args: Sequence[str]) -> list[str]:

@@ -28,11 +28,12 @@ from monarch import _engine_log, _ours
 from monarch._core.hub.prints import NO_AUTHOR
 from monarch._core.net import unix
 from monarch._core.processes.output import Output, Source
+from monarch._new_python import main_of
 from monarch.config import configured
 from monarch.debugger.editors import Editors
 from monarch.environments import venv
 from monarch.errors import JobError
-from monarch.job import contract, current, kubernetes_manifest, ray_control
+from monarch.job import current, kubernetes_manifest, ray_control, worker_main
 from monarch.job import logs as job_logs
 from monarch.job import telemetry as job_telemetry
 from monarch.job.cache import CacheFile
@@ -367,7 +368,10 @@ def test_no_process_of_a_program_imports_from_the_working_directory_of_others(
 
 
 @pytest.mark.processes("interpreters that end at once")
-@for_each("code", (contract._CODE, ray_control._CODE, kubernetes_manifest._WORKER))
+@for_each(
+    "code",
+    (main_of(worker_main.__name__), main_of(ray_control.__name__), kubernetes_manifest._WORKER),
+)
 def test_no_worker_imports_from_the_working_directory_of_others(code: str, owned: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "in main" in done.stderr  # which has no arguments

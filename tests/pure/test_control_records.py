@@ -432,7 +432,8 @@ def kinds_of_all() -> dict[bytes, Any]:
     found = {name: kind for name, (kind, _) in {**Proc._handlers, **Agent._handlers}.items()}
     for plane in extension._table["control"]:
         with suppress(ImportError):  # of a package that is not installed
-            kinds = [handler.handled_record for handler in control.get(plane, installed=True) or ()]
+            handlers: Any = control.get(plane, installed=True) or ()
+            kinds = [handler.handled_record for handler in handlers]
             found |= {name_on_wire(kind): kind for kind in kinds}
     return found
 

@@ -41,7 +41,7 @@ _AS_IT_IS: Any = {
     "flatten_sharded_tensors": False,
 }  # torch makes text of the numbers in keys
 
-logger = counted_logger("monarch.elastic")
+logger = counted_logger(__name__)
 
 
 class CheckpointPart(NamedTuple):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ... import config
 from ..._child_watch import PR_SET_PDEATHSIG, Lifeline
 from ..._guards.surroundings import explained, require_pidfd
-from ..._new_python import NOT_FROM_HERE
+from ..._new_python import main_of
 from ..extension import in_every_proc
 from ..net import unix
 from ..wire.address import ProcAddress
@@ -52,15 +52,11 @@ def start_agent(
         tuple(in_every_proc), name.host, channel, trust, report,
     )  # fmt: skip
     spec = write_spec(own)
-    # found wherever the client found it, also when the script extended sys.path itself
-    package = os.path.abspath(__file__).rsplit(os.sep, 4)[0]
     # nothing of what is imported is garbage, and looking for some takes a twentieth of the time
     # until the agent is up
-    code = (
-        f"{NOT_FROM_HERE}import ctypes, gc; gc.disable();"
-        f" ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {int(signal.SIGCONT)});"
-        f" sys.path.append({package!r}); from monarch._core.processes.agent_main import main; main()"
-    )
+    first = "import ctypes, gc; gc.disable(); "
+    first += f"ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {int(signal.SIGCONT)}); "
+    code = main_of(f"{__package__}.agent_main", first)
     # as multiprocessing does
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     adopted = channel.listening.fd if channel is not None else -1
