@@ -17,7 +17,7 @@ import pytest
 
 import monarch
 from helpers.origins import Origin
-from monarch import _fields
+from monarch import _namedtuple
 from monarch._core import extension
 from monarch._core.actors.proc_service import ProcService, spawn_record
 from monarch._core.calls.failed_call import Reply
@@ -447,7 +447,9 @@ def test_fields_of_another_kind_are_refused_with_words_before_any_handler(
     handlers = {name: (kind, lambda *args: taken.append(args)) for name, kind in kinds.items()}
     monkeypatch.setattr(ControlService, "_handlers", handlers)
     for name, kind in kinds.items():
-        fields = [field for field, wanted in _fields._fields(kind).items() if wanted is not Any]
+        fields = [
+            field for field, wanted in _namedtuple._annotations(kind).items() if wanted is not Any
+        ]
         if not fields:
             continue
         wrong = pickling.dumps_call((3 + 4j,) * len(kind._fields), {})[0]
@@ -471,7 +473,7 @@ FAILED = Failure(EXITED, "it has ended", source=GONE)
     ],
 )  # fmt: skip
 def test_fields_that_are_what_they_should_be_are_not_refused(record: Any) -> None:
-    _fields.check_fields(record)
+    _namedtuple.check_fields(record)
 
 
 @pytest.mark.parametrize(
@@ -484,4 +486,4 @@ def test_fields_that_are_what_they_should_be_are_not_refused(record: Any) -> Non
 )  # fmt: skip
 def test_what_is_in_fields_is_looked_at_too(record: Any) -> None:
     with pytest.raises(TypeError, match=rf"^{type(record).__name__}\.\w+ is .*, not "):
-        _fields.check_fields(record)
+        _namedtuple.check_fields(record)

@@ -419,3 +419,7 @@ def test_where_an_answer_has_no_room_it_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("monarch.telemetry.query.library", found.__getitem__)
     with pytest.raises(QueryError, match="^C Data interface error: Out of Memory Error: no$"):
         run("SELECT 1", Made())
+
+
+def test_half_a_character_in_a_query_is_a_question_mark() -> None:
+    assert rows("SELECT '\ud800' AS half") == [{"half": "?"}]

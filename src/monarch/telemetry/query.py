@@ -162,7 +162,8 @@ def run(
     database = _connect(duckdb, limits)
 
     def plan() -> tuple[str, Needs]:
-        text, planned = _only_statement(duckdb, database, sql)
+        whole = sql.encode(errors="replace").decode()  # half a character is none for duckdb
+        text, planned = _only_statement(duckdb, database, whole)
         _make_tables(database, source.schema)
         return text, _needs(database, planned, source)
 

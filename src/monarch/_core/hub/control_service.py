@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
 
-from ..._fields import check_fields
 from ..._lazy import counted_logger
+from ..._namedtuple import check_fields
 from ...errors import BackpressureError
 from ..calls.remote_error import dump_error
 from ..extension import control

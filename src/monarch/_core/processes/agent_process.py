@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from ... import config
 from ..._child_watch import PR_SET_PDEATHSIG, Lifeline
 from ..._guards.surroundings import explained, require_pidfd
-from ..._new_python import main_of
 from ..extension import in_every_proc
 from ..net import unix
 from ..wire.address import ProcAddress
@@ -42,6 +41,8 @@ def start_agent(
         RuntimeError: The system does not allow what it needs; the text says what.
     """
     import subprocess  # only here: every proc imports this module, and starts no agent
+
+    from ..._new_python import main_of
 
     require_pidfd()
     name = address._replace(host=local_host or address.host)
