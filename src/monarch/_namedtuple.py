@@ -118,8 +118,9 @@ def check_fields(record: tuple[Any, ...]) -> None:
     """
     for value, (name, wanted) in zip(record, _annotations(type(record)).items(), strict=False):
         if not _fits(value, wanted):
-            shown = wanted.__name__ if type(wanted) is type else wanted
-            raise TypeError(f"{type(record).__name__}.{name} is {shown}, not {reprlib.repr(value)}")
+            text = vars(type(record))["__annotations__"][name]
+            wish = getattr(text, "__forward_arg__", text)
+            raise TypeError(f"{type(record).__name__}.{name} is {wish}, not {reprlib.repr(value)}")
 
 
 @cache
