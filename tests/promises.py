@@ -840,6 +840,15 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_foreign_marks.py::test_a_profile_whose_name_was_guessed_overwrites_nothing",
                 "tests/pure/test_slurm_commands.py::test_slurm_gets_the_text_of_a_script_and_no_path",
             ),
+            "other users of the machine: to have code of theirs run by modules": (
+                "tests/faults/test_foreign_folders.py::test_no_process_of_a_program_imports_from_the_working_directory_of_others",
+                "tests/faults/test_foreign_folders.py::test_no_worker_imports_from_the_working_directory_of_others",
+            ),
+            "other users of the machine: to have code of theirs run by a checkpoint": (
+                "tests/pure/test_elastic_checkpoint.py::test_a_checkpoint_of_another_user_is_neither_read_nor_counted_nor_removed",
+                "tests/pure/test_elastic_checkpoint.py::test_no_part_is_written_where_another_user_leads",
+                "tests/pure/test_elastic_checkpoint.py::test_a_lock_is_no_link_and_no_pipe_that_is_waited_for",
+            ),
             "other users of the machine: to lead the caches of `sync` and of environments": (
                 "tests/faults/test_foreign_folders.py::test_caches_among_temporary_files_are_not_where_another_user_leads",
                 "tests/faults/test_foreign_folders.py::test_what_is_no_socket_in_a_folder_of_sockets_stays",
@@ -847,9 +856,17 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "other users of the machine: to read the output of `monarch run`, or have it written": (
                 "tests/procs/test_run_files.py::test_output_goes_into_a_fresh_folder_and_not_through_links",
                 "tests/procs/test_run_files.py::test_a_folder_of_this_name_that_another_user_has_made_is_refused",
+                "tests/procs/test_run_files.py::test_an_error_that_a_script_records_is_in_no_file_that_others_can_see",
             ),
             "other users of the machine: to have a program open what they left as a `*.duckdb`": (
                 "tests/pure/test_query_command.py::test_what_another_user_has_made_is_no_run_and_is_not_opened",
+            ),
+            "other users of the machine: to have what is in the file of a run compute": (
+                "tests/pure/test_query_command.py::test_a_file_of_another_user_has_nothing_computed",
+                "tests/pure/test_query_command.py::test_a_file_of_another_user_has_no_more_rows_than_a_run_keeps",
+            ),
+            "other users of the machine: to have no folder be mounted on the machine": (
+                "tests/pure/test_mounts_view.py::test_mounts_that_others_have_named_are_left_alone",
             ),
             "other users of the machine: to read large messages on their way": (
                 "tests/faults/test_payloads.py::test_segments_vanish_when_the_receiver_of_a_thousand_of_them_is_killed",
@@ -893,6 +910,11 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "a peer that is let in, and broken: to crash a process with bytes that are no message": (
                 "tests/fuzz/test_parsers.py::test_no_bytes_do_what_none_may_do",
                 "tests/fuzz/test_live.py::test_no_bytes_of_a_peer_that_is_in_end_a_process_or_keep_it_from_others",
+            ),
+            "a peer that is let in, and broken: to have a process act on a record": (
+                "tests/pure/test_control_records.py::test_fields_of_another_kind_are_refused_with_words_before_any_handler",
+                "tests/pure/test_control_records.py::test_what_is_in_fields_is_looked_at_too",
+                "tests/pure/test_control_records.py::test_fields_that_are_what_they_should_be_are_not_refused",
             ),
             "a peer that is let in, and broken: to fill the log with records": (
                 "tests/pure/test_counted_warnings.py::test_records_with_other_fields_fill_no_log",
@@ -940,11 +962,18 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/pure/test_sync_patterns.py::test_no_pattern_takes_longer_than_its_length_and_the_paths",
                 "tests/pure/test_sync_patterns.py::test_a_line_that_is_no_pattern_is_named_with_file_and_line",
             ),
+            "who writes files of a folder that is synced: to have it wait": (
+                "tests/pure/test_sync_patterns.py::test_what_is_no_file_of_patterns_is_not_waited_for_or_read_without_end",
+                "tests/pure/test_sync_patterns.py::test_a_file_of_patterns_without_end_is_refused",
+                "tests/pure/test_sync_patterns.py::test_a_file_that_became_a_pipe_since_it_was_looked_at_is_not_waited_for",
+            ),
             "who may ask the admin interface in SQL, or send it rows: to read or write files by a query": (
                 "tests/pure/test_telemetry_sql.py::test_what_does_not_read_tables_is_refused_in_one_line",
                 "tests/pure/test_admin_arrow.py::test_a_small_stream_that_unpacks_to_too_much_is_not_unpacked",
                 "tests/pure/test_admin_arrow.py::test_the_size_of_what_a_stream_unpacks_to_is_known_before",
                 "tests/faults/test_admin_child.py::test_what_needs_more_memory_than_a_child_has_is_refused_and_ends_the_child",
+                "tests/pure/test_admin_streams.py::test_answers_that_are_read_slowly_keep_so_much_in_memory_and_no_more",
+                "tests/pure/test_telemetry_sql.py::test_where_an_answer_has_no_room_it_is_refused",
             ),
             "who names hosts, meshes or interpreters for a user, as in a hostfile: to have ssh": (
                 "tests/pure/test_job_refusals.py::test_what_a_shell_on_the_way_would_run_is_no_host",
@@ -1014,6 +1043,9 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_trust.py::test_a_server_of_another_user_gets_nothing_from_us",
             ),
             "`/tmp` without the sticky bit": "is not defended",
+            "**A script's own folder**": "is not defended",
+            "**A folder of checkpoints that another user has made.**": "is not defended",
+            "**Faults of libraries that read files**": "is not defended",
         },
         "How it is tested": {
             "`tests/faults/test_other_users.py`": (

@@ -76,7 +76,7 @@ class _Way:
         called: Without a meaning here.
     """
 
-    peer = called = None
+    peer, called = ProcAddress("", ""), None
 
     def __init__(self, request: Any) -> None:
         self._request = request

@@ -3,14 +3,21 @@
 That of `typing` compiles the annotation of each field, to check it, and that of `collections` a
 constructor: 80 µs for each class, which dozens of them make a tenth of the time to import this
 package. Here the constructor is compiled when the first one is made, and the same from then on;
-type checkers have looked at the annotations before.
+type checkers have looked at the annotations before. `check_fields` looks at the fields of one that
+another process has sent.
 """
 
 from __future__ import annotations
 
+import reprlib
+import sys
+
 # what reads a field of `collections.namedtuple`
 from collections import _tuplegetter  # type: ignore[attr-defined]
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping
+from functools import cache
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 if TYPE_CHECKING:
     from typing import NamedTuple as NamedTuple
@@ -98,3 +105,57 @@ else:
     def compile_constructors() -> None:
         for each in _Fields.__subclasses__():
             each.__new__  # noqa: B018  # to look at it makes it
+
+
+def check_fields(record: tuple[Any, ...]) -> None:
+    """Look whether each field of a record is what its annotation says, as type checkers read it.
+
+    It may be any tuple with annotations. Of ``Any``, and of what is imported for type checkers alone,
+    nothing is asked.
+
+    Raises:
+        TypeError: One is not; the message has its name, what was wanted and what was got.
+    """
+    for value, (name, wanted) in zip(record, _annotations(type(record)).items(), strict=False):
+        if not _fits(value, wanted):
+            text = vars(type(record))["__annotations__"][name]
+            wish = getattr(text, "__forward_arg__", text)
+            raise TypeError(f"{type(record).__name__}.{name} is {wish}, not {reprlib.repr(value)}")
+
+
+@cache
+def _annotations(kind: type) -> dict[str, Any]:
+    """The annotations of a record, by field."""
+    names, found = vars(sys.modules[kind.__module__]), {}
+    for name, text in vars(kind).get("__annotations__", {}).items():
+        try:
+            found[name] = eval(getattr(text, "__forward_arg__", text), names)
+        except (NameError, TypeError):  # it is imported for type checkers alone
+            found[name] = Any
+    return found
+
+
+@cache
+def _parts(wanted: Any) -> tuple[Any, Any]:
+    """The class that an annotation names, and those of what is in it."""
+    kind = get_origin(wanted) or wanted
+    if kind is float:
+        return (int, float), ()
+    is_class = isinstance(kind, type) and kind is not Any
+    return (kind, get_args(wanted)) if is_class or kind is Union else (object, ())
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    kind, parts = _parts(wanted)
+    if kind in (Union, UnionType):
+        return any(_fits(value, each) for each in parts)
+    is_one: bool = isinstance(value, kind)
+    if is_one and hasattr(kind, "_fields"):
+        parts = _annotations(kind).values()
+    elif not is_one or not parts or not issubclass(kind, Collection):
+        return is_one
+    elif issubclass(kind, Mapping):
+        return all(_fits(key, parts[0]) and _fits(value[key], parts[1]) for key in value)
+    elif not issubclass(kind, tuple) or parts[-1] is ...:
+        return all(_fits(each, parts[0]) for each in value)
+    return len(value) == len(parts) and all(map(_fits, value, parts))

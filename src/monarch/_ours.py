@@ -263,6 +263,24 @@ def look(path: StrPath) -> int:
     return fd
 
 
+def plain(path: StrPath) -> int:
+    """Open a file for reading, anyone's, where other users may put a pipe or a device in its place.
+
+    Neither is waited for, or read without end.
+
+    Returns:
+        The descriptor.
+
+    Raises:
+        FileNotFoundError: There is none, or what is there is no file.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise FileNotFoundError(errno.ENOENT, "it is no file", os.fspath(path))
+    return fd
+
+
 def tail(path: StrPath, size: int) -> str:
     """Return the last bytes of a file, as text; raises as `look` does."""
     with open(look(path), "rb") as file:

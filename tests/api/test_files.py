@@ -53,7 +53,7 @@ REASONS = {
         "_core/net/trust.py", "elastic/checkpoint.py", "environments/requirements.py", "job/commands.py", "job/hosts.py",
         "job/kubernetes_config.py", "job/slurm.py", "job/ssh.py", "memory.py",
         "mounts/daemon.py", "mounts/folder.py", "profiler.py", "simulator/graph.py",
-        "simulator/history.py", "simulator/ir.py", "simulator/machine.py", "simulator/simulator.py", "sync/ignore.py", "sync/push.py",
+        "simulator/history.py", "simulator/ir.py", "simulator/machine.py", "simulator/simulator.py", "sync/push.py",
         "sync/reload.py", "telemetry/profile.py", "tools/exec.py", "tools/query.py", "trust.py",
     ],
     "it is in the home of the user": ["_secret.py", "tools/debug.py", "tools/redact.py"],

@@ -33,6 +33,7 @@ LAYERS = {
     "monarch._rotating_file": 0.3,
     "monarch._engine_log": 0.5,
     "monarch._namedtuple": 0,
+    "monarch._new_python": 0,
     "monarch._used_as_result": 0,
     "monarch._proc_stat": 0,
     "monarch._words": 0,

@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,17 +21,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from helpers.each import for_each
 from helpers.strangers import STRANGER, given_to_stranger, needs_another_user, plant
 from helpers.waiting import wait_until
 from monarch import _engine_log, _ours
 from monarch._core.hub.prints import NO_AUTHOR
 from monarch._core.net import unix
 from monarch._core.processes.output import Output, Source
+from monarch._new_python import main_of
 from monarch.config import configured
 from monarch.debugger.editors import Editors
 from monarch.environments import venv
 from monarch.errors import JobError
-from monarch.job import current
+from monarch.job import current, kubernetes_manifest, ray_control, worker_main
 from monarch.job import logs as job_logs
 from monarch.job import telemetry as job_telemetry
 from monarch.job.cache import CacheFile
@@ -305,6 +310,72 @@ PROGRAM = """
         procs.spawn("trainer", Trainer).end.broadcast()
         sys.stdin.readline()  # the end of the program is that of the fault
 """
+
+
+IMPORTS = """
+    import sys
+    from monarch.actor import Actor, BootstrapCommand, default_bootstrap_cmd, endpoint, this_host
+
+    class Teller(Actor):
+        @endpoint
+        def path(self) -> list[str]:
+            import optional_and_not_installed
+
+    if __name__ == "__main__":
+        default = default_bootstrap_cmd()
+        for command in (None, default.with_env({"OMP_NUM_THREADS": "3"})):
+            with this_host().spawn_procs(name="trainers", bootstrap_command=command) as procs:
+                try:
+                    procs.spawn("teller", Teller).path.call_one().get()
+                except Exception as error:
+                    print("No module named" in str(error))
+"""
+MODULES = (
+    "monarch",
+    "ctypes",
+    "json",
+    "socket",
+    "select",
+    "pickle",
+    "runpy",
+    "optional_and_not_installed",
+)
+
+
+@pytest.fixture
+def owned(shared: Path) -> Path:
+    """A file that is made where a module is imported that another user has put into the folder."""
+    owned = shared / "owned"
+    for name in MODULES:
+        planted = given_to_stranger(shared / "here") / f"{name}.py"
+        planted.write_text(f"open({str(owned)!r}, 'a').write({name!r})\n")
+        given_to_stranger(planted)
+    return owned
+
+
+@pytest.mark.processes("a program elsewhere, with procs that are forked, and executed")
+def test_no_process_of_a_program_imports_from_the_working_directory_of_others(
+    shared: Path, owned: Path
+) -> None:
+    (shared / "elsewhere").mkdir()
+    script = shared / "elsewhere" / "program.py"
+    script.write_text(textwrap.dedent(IMPORTS))
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.stdout, done.returncode) == ("True\nTrue\n", 0), done.stderr
+    assert not owned.exists(), owned.read_text()
+
+
+@pytest.mark.processes("interpreters that end at once")
+@for_each(
+    "code",
+    (main_of(worker_main.__name__), main_of(ray_control.__name__), kubernetes_manifest._WORKER),
+)
+def test_no_worker_imports_from_the_working_directory_of_others(code: str, owned: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "in main" in done.stderr  # which has no arguments
+    assert not owned.exists(), owned.read_text()
 
 
 @pytest.mark.processes("a program that fails, with its agent, which keeps output")

@@ -62,6 +62,17 @@ def test_files_in_a_folder_that_was_named_are_private_and_follow_no_link(home: H
     assert "stderr.log" in said and not (home.folder / "thesis").exists()
 
 
+@pytest.mark.processes("the command, and its files")
+def test_an_error_that_a_script_records_is_in_no_file_that_others_can_see(home: Home) -> None:
+    (home.folder / "script.py").write_text(
+        "import os\nwhere = os.environ['TORCHELASTIC_ERROR_FILE']\n"
+        "open(where, 'w').write('a secret')\nprint(os.readlink(where), os.path.isfile(where))\n"
+    )
+    said = home.monarch("run", "script.py")
+    assert "/memfd:monarch-error (deleted) True" in said
+    assert not [*home.temporary.glob("*error*")]
+
+
 @needs_another_user
 @pytest.mark.parametrize("what", ["folder", "link"])
 def test_a_folder_of_this_name_that_another_user_has_made_is_refused(

@@ -9,6 +9,8 @@ import json
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +26,7 @@ from monarch.admin.app import App
 from monarch.admin.feeds import Event, Feed, FeedReader, FeedSource
 from monarch.admin.guard import Guard
 from monarch.admin.keys import ACT, Keys
-from monarch.admin.routes import JSON, ROUTES, ApiCall, ApiError, Route
+from monarch.admin.routes import JSON, ROUTES, ApiCall, ApiError, Page, Route
 from monarch.logs.filter import LineFilter
 
 assert helper.TABLES
@@ -363,3 +365,21 @@ def test_a_parameter_that_there_is_not_is_refused_and_others_are_named() -> None
         message
         == "/v1/logs has no parameter 'after'; it has mesh, rank, level, grep, since, until, limit"
     )
+
+
+def test_answers_that_are_read_slowly_keep_so_much_in_memory_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(application, "_MOST_SENT", 2500)
+    (tmp_path / "answer").write_bytes(bytes(1000))
+    app = app_of(SimpleNamespace())
+    with ExitStack() as stack:
+        files = [stack.enter_context((tmp_path / "answer").open("rb")) for _ in range(4)]
+        sent = [app._response(Page(file)) for file in files[:2]]
+        with pytest.raises(ApiError, match="answers are being read") as refused:
+            app._response(Page(files[2]))
+        assert refused.value.code == "service_unavailable"
+        for file in (files[0], files[2]):  # one was read to its end, the other is given up
+            file.close()
+        sent.append(app._response(Page(files[3])))
+        assert {each.headers["content-length"] for each in sent} == {"1000"}

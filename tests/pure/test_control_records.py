@@ -8,6 +8,7 @@ import logging
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 
 import monarch
 from helpers.origins import Origin
+from monarch import _namedtuple
 from monarch._core import extension
 from monarch._core.actors.proc_service import ProcService, spawn_record
 from monarch._core.calls.failed_call import Reply
@@ -23,12 +25,24 @@ from monarch._core.calls.remote_error import load_error
 from monarch._core.extension import control
 from monarch._core.hub import control_records, control_service
 from monarch._core.hub.control import SingleAnswer, send_record
-from monarch._core.hub.control_records import GetStatistics, ResolveProc, StopActor, name_on_wire
+from monarch._core.hub.control_records import (
+    AskWhatKeeps,
+    Attach,
+    GetStatistics,
+    MarkOutput,
+    OpenGate,
+    ProcsEnded,
+    ResolveProc,
+    ShowOutput,
+    StopActor,
+    name_on_wire,
+)  # fmt: skip
 from monarch._core.hub.control_service import ControlRequest, ControlService, handles
 from monarch._core.hub.spawn_requests import CreatorInstance, SpawnSpec
 from monarch._core.processes.agent import Agent
 from monarch._core.processes.proc import Proc
 from monarch._core.shape import Extent, Point
+from monarch._core.supervision.deadlock import CallId, Probe, WaitId
 from monarch._core.supervision.failure import EXITED, Failure
 from monarch._core.wire import pickling
 from monarch._core.wire.address import SYSTEM, ActorAddress, ProcAddress
@@ -360,14 +374,14 @@ class Origin:
     def send(self, frame):
         print(frame.flags, pickling.loads(frame.payload))
 assert "monarch.rdma" not in sys.modules
-content = pickling.dumps_call(((("machine", 0)), ()), {})
-service.receive(Origin(), Frame(CALL, 0, 0, SYSTEM, 0, 1, b"monarch.rdma.records.Open", *content))
+content = pickling.dumps_call((1, b"key", "it is gone"), {})
+service.receive(Origin(), Frame(CALL, 0, 0, SYSTEM, 0, 1, b"monarch.rdma.records.Recall", *content))
 assert "monarch.rdma" in sys.modules
 """
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=120
     )
-    assert (done.stdout, done.returncode) == (f"{VALUE} []\n", 0), done.stderr
+    assert (done.stdout, done.returncode) == (f"{VALUE} None\n", 0), done.stderr
 
 
 # all of them
@@ -408,3 +422,68 @@ def test_a_single_answer_is_what_the_receiver_says_or_its_end() -> None:
     assert not request.peer_failed(HERE, GONE)
     assert request.peer_failed(THERE, GONE)
     assert got == [frame, GONE]
+
+
+# fields that are none
+
+
+def kinds_of_all() -> dict[bytes, Any]:
+    """Each kind of record that a process of ours takes, by its name; of planes, too."""
+    found = {name: kind for name, (kind, _) in {**Proc._handlers, **Agent._handlers}.items()}
+    for plane in extension._table["control"]:
+        with suppress(ImportError):  # of a package that is not installed
+            handlers: Any = control.get(plane, installed=True) or ()
+            kinds = [handler.handled_record for handler in handlers]
+            found |= {name_on_wire(kind): kind for kind in kinds}
+    return found
+
+
+def test_fields_of_another_kind_are_refused_with_words_before_any_handler(
+    hub: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[Any] = []
+    kinds = kinds_of_all()
+    service = ControlService(hub)
+    handlers = {name: (kind, lambda *args: taken.append(args)) for name, kind in kinds.items()}
+    monkeypatch.setattr(ControlService, "_handlers", handlers)
+    for name, kind in kinds.items():
+        fields = [
+            field for field, wanted in _namedtuple._annotations(kind).items() if wanted is not Any
+        ]
+        if not fields:
+            continue
+        wrong = pickling.dumps_call((3 + 4j,) * len(kind._fields), {})[0]
+        origin = Origin()
+        service.receive(origin, asked(hub, StopActor(7, "why"))._replace(meta=name, payload=wrong))
+        error = error_of(origin)
+        assert isinstance(error, TypeError), kind
+        assert str(error).startswith(f"{kind.__name__}.{fields[0]} is ") and "(3+4j)" in str(error)
+    assert len(kinds) > 60 and not taken
+
+
+PROBE = Probe((WaitId(1.0, CallId(HERE, 3)),), 1, HERE, 7, CallId(HERE, 3), ("who waits",))
+FAILED = Failure(EXITED, "it has ended", source=GONE)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        AskWhatKeeps(PROBE), ProcsEnded([(HERE, FAILED)]), ProcsEnded([]), MarkOutput(1, None, False), MarkOutput(1, ("a",), True),
+        ResolveProc("a", 0), OpenGate(None), ShowOutput("m", [([0, 1], print)], 3), Attach({"a": object()}),
+    ],
+)  # fmt: skip
+def test_fields_that_are_what_they_should_be_are_not_refused(record: Any) -> None:
+    _namedtuple.check_fields(record)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        AskWhatKeeps(b"a value"), AskWhatKeeps(Probe(1, 2, 3, 4, 5, 6)), AskWhatKeeps(PROBE._replace(path=(WaitId(1.0, 3),))),  # type: ignore[arg-type]
+        AskWhatKeeps(tuple.__new__(Probe, PROBE[:3])), ProcsEnded([HERE]), ProcsEnded([(HERE,)]), ProcsEnded([(HERE, HERE)]),  # type: ignore[list-item]
+        ProcsEnded([(HERE, FAILED._replace(source=3))]), MarkOutput(1, 5, False), Attach({1: 2}), ShowOutput("m", [(0, print)], 3),  # type: ignore[arg-type, dict-item, list-item]
+    ],
+)  # fmt: skip
+def test_what_is_in_fields_is_looked_at_too(record: Any) -> None:
+    with pytest.raises(TypeError, match=rf"^{type(record).__name__}\.\w+ is .*, not "):
+        _namedtuple.check_fields(record)

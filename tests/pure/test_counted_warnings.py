@@ -59,10 +59,14 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "fields", "told"),
     [
-        (b"AskWhatKeeps", (b"no probe",), "internal error in a handler of the I/O loop"),
-        (b"LetGo", ([],), "internal error in the control record LetGo"),
+        (
+            b"AskWhatKeeps",
+            (b"no probe",),
+            "a control record AskWhatKeeps can't be read: TypeError(",
+        ),
+        (b"LetGo", ([],), "a control record LetGo can't be read: TypeError("),
         (b"LetGo", (1, 2, 3), "a control record LetGo can't be read: TypeError("),
-        (b"ProcsEnded", (7,), "internal error in"),
+        (b"ProcsEnded", (7,), "a control record ProcsEnded can't be read: TypeError("),
     ],
 )
 def test_records_with_other_fields_fill_no_log(

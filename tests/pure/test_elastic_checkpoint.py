@@ -4,6 +4,8 @@ count.
 
 from __future__ import annotations
 
+import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ pytest.importorskip("torch", reason="the format is that of torch")
 import torch
 import torch.distributed.checkpoint as dcp
 
+from helpers.strangers import given_to_stranger, needs_another_user
 from monarch.elastic import checkpoint
 
 
@@ -106,3 +109,64 @@ def test_what_others_have_put_into_the_folder_is_left_alone(tmp_path: Path) -> N
     checkpoint.commit(tmp_path, 3, 1, write(tmp_path, 3), keep=1)
     assert checkpoint.newest(tmp_path)[0] == 3
     assert len(list(tmp_path.iterdir())) == 4
+
+
+class Owned:
+    """Leaves a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+@needs_another_user
+@pytest.mark.parametrize("planted", ["folder", "link", "file"])
+def test_a_checkpoint_of_another_user_is_neither_read_nor_counted_nor_removed(
+    planted: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    owned, folder = tmp_path / "owned", tmp_path / "checkpoints"
+    theirs = folder / "step-99999999"
+    folder.mkdir()
+    evil = theirs if planted == "folder" else tmp_path / "evil"
+    evil.mkdir()
+    given_to_stranger(evil)
+    (evil / ".metadata").write_bytes(pickle.dumps(Owned(owned)))
+    if planted == "link":
+        theirs.symlink_to(evil)
+    elif planted == "file":
+        theirs.touch()
+    assert checkpoint.newest(folder) == (0, None)
+    for step in (3, 4):
+        checkpoint.commit(folder, step, 1, write(folder, step), keep=1)
+        assert checkpoint.newest(folder)[0] == step
+    assert [path.name for path in sorted(folder.iterdir())] == ["step-00000004", "step-99999999"]
+    assert f"{theirs} is left out" in caplog.text
+    with pytest.raises(ValueError, match="can't be read"):
+        checkpoint.load(str(theirs), trained(0))
+    assert not owned.exists()
+
+
+@needs_another_user
+def test_no_part_is_written_where_another_user_leads(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    checkpoint.unfinished(tmp_path, 3, 1).symlink_to(tmp_path / "elsewhere")
+    checkpoint.unfinished(tmp_path, 4, 1).mkdir()
+    given_to_stranger(checkpoint.unfinished(tmp_path, 4, 1))
+    for step in (3, 4):
+        with pytest.raises(OSError, match=r"\.step-3-1|user 65534 has made it"):
+            write(tmp_path, step)
+    assert not [*(tmp_path / "elsewhere").iterdir()]
+
+
+@pytest.mark.parametrize("planted", ["link", "pipe"])
+def test_a_lock_is_no_link_and_no_pipe_that_is_waited_for(planted: str, tmp_path: Path) -> None:
+    lock = tmp_path / ".lock"
+    if planted == "pipe":
+        os.mkfifo(lock)
+    else:
+        lock.symlink_to(tmp_path / "new")
+    with pytest.raises(OSError, match=r"\.lock"), checkpoint.claimed(tmp_path):
+        pass
+    assert [*tmp_path.iterdir()] == [lock]

@@ -568,3 +568,23 @@ def test_without_fuse_the_error_names_what_is_missing_and_proposes_sync(
     monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(MountError, match=r"fusermount3 is missing.*job\.sync\(\)"):
         table.check_fuse()
+
+
+def test_mounts_that_others_have_named_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    removed: list[str] = []
+    names = (
+        "",
+        "monarch",
+        "monarch:",
+        "monarch:x:y:z",
+        f"monarch:{'9' * 5000}:1:k",
+        "monarch::",
+        "a:1:2:3",
+    )
+    found = [table.Mounted(name, f"/{number}") for number, name in enumerate(names)]
+    monkeypatch.setattr(
+        table, "find_mounts", lambda: [*found, table.Mounted("monarch:1:0:k", "/ours")]
+    )
+    monkeypatch.setattr(table, "unmount", removed.append)
+    table.remove_stale()
+    assert removed == ["/ours"]  # whose process has ended

@@ -151,3 +151,41 @@ def test_a_database_with_another_table_of_that_name_is_none_of_a_run(tmp_path: P
         database.execute("CREATE TABLE run (id INTEGER, name VARCHAR)")
     refused = query("SELECT * FROM run", "--run", str(tmp_path / "mine.duckdb"))
     assert refused.exit_code == 1 and "is a database, but not one of a run" in refused.stderr
+
+
+ENDLESS = "FROM range(10_000_000_000) WHERE md5(range::VARCHAR) = 'x'"
+
+
+@pytest.mark.parametrize(
+    ("made", "refused"),
+    [
+        (f"CREATE VIEW waits AS SELECT range AS actor_id {ENDLESS}", "waits does not exist"),
+        (
+            "CREATE VIEW waits AS FROM enable_logging(storage='file', storage_path='/tmp/x')",
+            "waits does not exist",
+        ),
+        (
+            (
+                "CREATE TABLE waits (z BIGINT, actor_id UBIGINT GENERATED ALWAYS AS"
+                " (length(repeat('x', z))))"
+            ),
+            '"actor_id" not found',
+        ),
+        (
+            f"CREATE MACRO duckdb_columns() AS TABLE SELECT range {ENDLESS}",
+            "waits does not exist",
+        ),
+    ],
+)  # fmt: skip
+def test_a_file_of_another_user_has_nothing_computed(file: str, made: str, refused: str) -> None:
+    with duckdb.connect(file) as database:
+        database.execute(made)
+    asked = query("SELECT actor_id FROM waits", "--run", file, "--timeout", "60s")
+    assert asked.exit_code == 1 and refused in asked.output, asked.output
+
+
+def test_a_file_of_another_user_has_no_more_rows_than_a_run_keeps(file: str) -> None:
+    with duckdb.connect(file) as database:  # in which as many equal rows take no place
+        database.execute("CREATE TABLE waits AS SELECT 1::UBIGINT AS actor_id FROM range(300_000)")
+    asked = query("SELECT count(actor_id) AS n FROM waits", "--run", file, "--format", "jsonl")
+    assert '{"n": 100000}' in asked.output

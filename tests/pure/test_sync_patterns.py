@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import shutil
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from monarch.sync import Scanner, Workspace
+from monarch.sync import Scanner, Workspace, push, scan
 from monarch.sync.ignore import Rules
 from monarch.sync.pattern import rules
 
@@ -113,3 +114,44 @@ def test_a_line_that_is_no_pattern_is_named_with_file_and_line(tmp_path: Path, l
     with pytest.raises(ValueError) as error:
         Scanner(Workspace.of(tmp_path)).scan()
     assert str(error.value).startswith(f"{tmp_path}/.gitignore:4: {line[:80]!r} is no pattern: ")
+
+
+def in_the_place_of_a_file(path: Path, kind: str) -> None:
+    """What another user who may write the folder can put there."""
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+def test_what_is_no_file_of_patterns_is_not_waited_for_or_read_without_end(
+    kind: str, tmp_path: Path
+) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "train.py").touch()
+    in_the_place_of_a_file(tmp_path / ".gitignore", kind)
+    in_the_place_of_a_file(tmp_path / "below" / ".monarchignore", kind)
+    found = Scanner(Workspace.of(tmp_path)).scan()
+    assert "below/train.py" in {file.path for file in found.manifest.files}
+
+
+def test_a_file_of_patterns_without_end_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / ".gitignore").open("w") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ValueError, match=r"\.gitignore has more than 1,048,576 characters"):
+        Scanner(Workspace.of(tmp_path)).scan()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_file_that_became_a_pipe_since_it_was_looked_at_is_not_waited_for(
+    kind: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "train.py"
+    in_the_place_of_a_file(path, kind)
+    with pytest.raises(FileNotFoundError):
+        scan._hash(str(path), lambda size: None)
+    with pytest.raises(push._Changed):
+        list(push._read(str(path), "", 1))

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -407,3 +408,18 @@ def test_without_the_libraries_one_line_says_what_to_install(
 def test_a_text_in_a_query_is_no_time_range_and_lists_have_no_nan() -> None:
     assert asked("FROM messages WHERE endpoint = 'a AND timestamp_us>=25 AND b'").since_us is None
     assert rows("SELECT ['nan'::DOUBLE, 1.5] AS list") == [{"list": [None, 1.5]}]
+
+
+def test_where_an_answer_has_no_room_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(answer: Any) -> None:  # as arro3 says it
+        raise Exception("C Data interface error: Out of Memory Error: no\n\nPossible solutions")
+
+    narrow = SimpleNamespace(Table=SimpleNamespace(from_arrow=no_room))
+    found = {"duckdb": duckdb, "arro3.core": narrow}
+    monkeypatch.setattr("monarch.telemetry.query.library", found.__getitem__)
+    with pytest.raises(QueryError, match="^C Data interface error: Out of Memory Error: no$"):
+        run("SELECT 1", Made())
+
+
+def test_half_a_character_in_a_query_is_a_question_mark() -> None:
+    assert rows("SELECT '\ud800' AS half") == [{"half": "?"}]

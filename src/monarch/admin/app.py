@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from functools import partial
 from typing import IO, Any
+from weakref import WeakSet
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
@@ -43,9 +44,15 @@ MOST_BODY = 1 << 20
 
 _MOST_THREADS = 32
 _MOST_READERS = 4  # requests at a time that read files
+_MOST_SENT = 512 << 20  # bytes of answers that wait for their readers
 _MOST_STREAMS = 64  # readers of events at a time
 _BODY_LIMIT = 10.0  # seconds in which a body must have come
 _PIECE = 1 << 18  # bytes of a large answer that are sent at a time
+_CODES = {
+    QueryError: "bad_request", ValueError: "bad_request", MemoryError: "bad_request", TimeoutError: "gateway_timeout",
+    SupervisionError: "service_unavailable", ConnectionError: "service_unavailable", ImportError: "not_implemented",
+    NotImplementedError: "not_implemented", MonarchError: "proxy_error", ChildProcessError: "internal_error",
+}  # fmt: skip
 _OF_A_FILE = 15.0  # seconds of a route that asks no process, where the file of a run is read
 
 
@@ -65,6 +72,7 @@ class App:
         self._places = asyncio.Semaphore(at_once)
         self._readers = asyncio.Semaphore(_MOST_READERS)
         self._over = asyncio.Event()
+        self._sent: WeakSet[IO[bytes]] = WeakSet()  # answers that are in memory until they are read
         self.streams = 0
         self.last_asked = time.monotonic()
 
@@ -221,21 +229,12 @@ class App:
             )
         except ApiError:
             raise
-        except (QueryError, ValueError, MemoryError) as error:
-            raise ApiError("bad_request", str(error)) from None
-        except TimeoutError as error:
-            raise ApiError("gateway_timeout", str(error)) from None
-        except (SupervisionError, ConnectionError) as error:
-            raise ApiError(
-                "service_unavailable", f"the program has ended, or lost a host: {error}"
-            ) from None
-        except (ImportError, NotImplementedError) as error:
-            raise ApiError("not_implemented", str(error)) from None
-        except MonarchError as error:
-            raise ApiError("proxy_error", str(error)) from None
-        except ChildProcessError as error:
-            raise ApiError("internal_error", str(error)) from None
         except Exception as error:
+            code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), None)
+            if code == "service_unavailable":
+                raise ApiError(code, f"the program has ended, or lost a host: {error}") from None
+            if code is not None:
+                raise ApiError(code, str(error)) from None
             if self._program.ended.is_set():
                 raise ApiError("service_unavailable", "the program has ended") from None
             logger.exception("%s %s", chosen.method, chosen.path)
@@ -252,7 +251,13 @@ class App:
             return _json(answer)
         if isinstance(answer.body, (str, bytes)):
             return Response(answer.body, media_type=answer.media)
-        length = {"Content-Length": str(os.fstat(answer.body.fileno()).st_size)}
+        self._sent.add(answer.body)
+        sizes = {file: os.fstat(file.fileno()).st_size for file in self._sent if not file.closed}
+        if sum(sizes.values()) > _MOST_SENT:  # who reads one slowly keeps it in memory
+            raise ApiError(
+                "service_unavailable", f"{_MOST_SENT >> 20} MiB of answers are being read"
+            )
+        length = {"Content-Length": str(sizes[answer.body])}
         return StreamingResponse(_pieces(answer.body), headers=length, media_type=answer.media)
 
     async def _stream(self, events: Events) -> AsyncGenerator[str, None]:

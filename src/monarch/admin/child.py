@@ -36,7 +36,8 @@ from typing import IO, Any, TypeVar, cast
 
 from .. import config
 from .._child_watch import PR_SET_PDEATHSIG
-from .processes import CODE, PROGRAM_ENDED
+from .._new_python import MAIN
+from .processes import PROGRAM_ENDED
 from .routes import JSON, ApiCall, Handler, Page, as_json
 
 T = TypeVar("T")
@@ -180,7 +181,7 @@ class _Child:
 
 def _live(theirs: socket.socket, started: Future[subprocess.Popen[bytes]]) -> None:
     """Start a child and wait for its end, on a thread that must live as long; see `die_with`."""
-    code = CODE.format(__name__)
+    code = MAIN.format(__name__)
     try:
         process = subprocess.Popen(
             [sys.executable, "-c", code, str(os.getpid())],

@@ -29,12 +29,13 @@ from typing import Any
 from urllib.parse import quote
 
 from .. import config, control, trust
+from .._new_python import MAIN
 from .._proc_stat import STARTED, stat_of
 from ..actor import this_host
 from ..programs import start_host
 from .address import Address, Tls, listen, names_of, narrowed, parse, tls_files
 from .keys import ACT, ROLES, Keys
-from .processes import CODE, PROGRAM_ENDED
+from .processes import PROGRAM_ENDED
 
 logger = logging.getLogger("monarch.admin")
 
@@ -113,7 +114,7 @@ class Door:
             "listener": self._listener.fileno(), "names": names_of(wanted, names),
             "root_path": root_path, "idle": idle, "tls": tls, "config": config.exported(), **more,
         }  # fmt: skip
-        self._code = CODE.format(helper)
+        self._code = MAIN.format(helper)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._wake = os.eventfd(0)

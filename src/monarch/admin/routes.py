@@ -159,19 +159,10 @@ class ApiCall(NamedTuple):
             ApiError: It is none.
         """
         given = self.body.get(name, self.query.get(name, default))
-        known = {
-            "true": True,
-            "1": True,
-            "": True,
-            "false": False,
-            "0": False,
-            True: True,
-            False: False,
-        }
-        found = known.get(given) if isinstance(given, (str, bool)) else None
-        if found is None:
+        yes, no = ("true", "1", "", True), ("false", "0", False)
+        if not isinstance(given, (str, bool)) or given not in (*yes, *no):
             raise ApiError("bad_request", f"{name} is true or false, not {given!r}")
-        return found
+        return given in yes
 
     def text(self, name: str, default: str | None = None) -> str:
         """A text from the body, or the query.

@@ -8,11 +8,15 @@ that name is whole, even if ranks died meanwhile.
 
 torch's own `save` would have the ranks agree by collectives, and unpickle what comes over the ports
 of gloo. Here what they have to say to each other goes to the coordinator, by calls.
+
+A checkpoint is a pickle: who has made it has code run. Other users may be able to write the
+folder: what they, or links, have put there counts for nothing.
 """
 
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,17 +27,22 @@ from typing import Any, NamedTuple
 
 import torch
 
+from .._lazy import counted_logger
+from .._ours import Folder
 from ..errors import ElasticError
 from ..rdma.distributed import is_distributed
 from .state import Empty, Keys, Whole, load_state_dicts, replaced, state_dicts
 
 _FORMAT = "torch.distributed.checkpoint"  # imported by those who write
 _NAME = "step-"
+_LOCK = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OUTLINE = "outline"  # all values that are no tensors, and where tensors belong
 _AS_IT_IS: Any = {
     "flatten_state_dict": False,
     "flatten_sharded_tensors": False,
 }  # torch makes text of the numbers in keys
+
+logger = counted_logger(__name__)
 
 
 class CheckpointPart(NamedTuple):
@@ -56,7 +65,7 @@ def claimed(folder: Path) -> Iterator[None]:
         ElasticError: Another program does.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "ab") as file:
+    with open(os.open(folder / ".lock", _LOCK, 0o666), "ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -99,8 +108,14 @@ def snapshot(state: Mapping[str, Any], rank: int) -> dict[str, Any]:
 
 
 def write(snapshot: dict[str, Any], folder: Path, rank: int) -> CheckpointPart:
-    """Write a rank's part, to the disk."""
-    dcp: Any = import_module(_FORMAT)
+    """Write a rank's part, to the disk.
+
+    Raises:
+        PermissionError: Another user has made the folder.
+    """
+    folder.mkdir(0o755, exist_ok=True)
+    with _opened(folder):
+        dcp: Any = import_module(_FORMAT)
     planner = dcp.DefaultSavePlanner(**_AS_IT_IS)
     planner.set_up_planner(snapshot, is_coordinator=rank == 0)
     plan = planner.create_local_plan()
@@ -128,7 +143,7 @@ def commit(folder: Path, step: int, world: int, parts: Sequence[CheckpointPart],
     writer.set_up_storage_writer(True)
     writer.finish(metadata, [list(part.written) for part in parts])
     final = folder / f"{_NAME}{step:08}"
-    if not final.exists():  # steps may have been done again
+    if final not in _whole(folder):  # steps may have been done again
         part.rename(final)
     for old in _whole(folder)[:-keep]:
         shutil.rmtree(old.rename(old.with_name(f".{old.name}")))
@@ -163,9 +178,10 @@ def load(path: str, state: Mapping[str, Any]) -> None:
         )
 
     try:
-        _read(path, table)
-        found = replaced(table[_OUTLINE], make)
-        _read(path, tensors)
+        with _opened(Path(path)) as own:
+            _read(own.way, table)
+            found = replaced(table[_OUTLINE], make)
+            _read(own.way, tensors)
     except Exception as error:
         raise ValueError(f"the checkpoint {path} can't be read: {error}") from error
     load_state_dicts(state, found)
@@ -201,7 +217,36 @@ def _writes(value: Any, rank: int) -> bool:
 
 def _whole(folder: Path) -> list[Path]:
     found = folder.glob(f"{_NAME}*")
-    return sorted((path for path in found if path.name.removeprefix(_NAME).isdecimal()), key=_step)
+    named = (path for path in found if path.name.removeprefix(_NAME).isdecimal())
+    return sorted(filter(_is_ours, named), key=_step)
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        with _opened(path):
+            return True
+    except OSError as error:
+        logger.warning("%s is left out: %s", path, error)
+        return False
+
+
+def _opened(path: Path) -> Folder:
+    """Open a folder in that of the checkpoints.
+
+    On some file systems all files are one user's: the one to whom the folder around it belongs.
+
+    Raises:
+        OSError: Another user has made it, or it is a link, or no folder.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    folder, users = (
+        Folder(str(path), os.open(path, flags)),
+        (os.geteuid(), 0, path.parent.stat().st_uid),
+    )
+    if (owner := os.fstat(folder.fd).st_uid) not in users:
+        with folder:
+            raise PermissionError(f"user {owner} has made it, and a checkpoint can have code run")
+    return folder
 
 
 def _step(path: Path) -> int:

@@ -31,6 +31,7 @@ from pathlib import Path
 
 from .. import _ours
 from .._arguments import whole
+from .._new_python import main_of
 from ..actor import attach_to_workers
 from ..actor.attaching import after_the_end, why_hosts_end
 from ..errors import JobError
@@ -61,13 +62,6 @@ _TOLD_WITHIN, _LOOK_AGAIN = 5.0, 0.3
 logger = logging.getLogger("monarch.job")
 _told = logging.getLogger("monarch.supervision")
 
-# The package is found where this program found it, and nothing in the working directory is mistaken
-# for a standard module.
-_CODE = (
-    f"import sys; sys.path[:] = [*filter(None, sys.path), {str(Path(__file__).parents[2])!r}]; "
-    "from monarch.job.worker_main import main; main()"
-)
-
 
 def worker_command(spec: WorkerSpec, python: Sequence[str] = (sys.executable,)) -> list[str]:
     """Return the command of a worker.
@@ -76,7 +70,7 @@ def worker_command(spec: WorkerSpec, python: Sequence[str] = (sys.executable,)) 
         spec: What to tell it.
         python: The interpreter and its options.
     """
-    return [*python, "-c", _CODE, json.dumps(spec._asdict())]
+    return [*python, "-c", main_of("monarch.job.worker_main"), json.dumps(spec._asdict())]
 
 
 def parse_report(line: str) -> WorkerReport | None:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from .._new_python import MAIN
 from .contract import IDLE_LIMIT
 from .kubernetes_api import Object, Resource
 from .service_identity import SERVICE_PROC_RANK_ENV
@@ -39,7 +40,7 @@ INDEX_LABEL = "apps.kubernetes.io/pod-index"
 
 _LONGEST_NAME = 63
 _GRACE = 10  # seconds that a pod gets to end in order
-_WORKER = "from monarch.job.worker_main import main; main()"
+_WORKER = MAIN.format("monarch.job.worker_main")
 
 
 class Controller(NamedTuple):

@@ -18,9 +18,9 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
+from .._new_python import main_of
 from ..errors import JobError
 from .contract import HostId
 from .ray_hosts import RayHosts
@@ -30,10 +30,6 @@ _logger = logging.getLogger("monarch.job")
 _LIMIT = 120.0  # seconds for an answer; Ray needs some to find out that a cluster does not answer
 _TAIL = 4096  # bytes of what it has said in which its last words are
 _SHOWN_LINES = 5
-_CODE = (
-    f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); from monarch.job.ray_control"
-    " import main; main()"
-)
 
 
 class Control:
@@ -53,7 +49,7 @@ class Control:
         # a pipe would have to be read, or Ray waits once it is full
         self._said = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _CODE, address, keeper],
+            [sys.executable, "-c", main_of(__name__), address, keeper],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=None if _logger.isEnabledFor(logging.DEBUG) else self._said,

@@ -20,6 +20,7 @@ from ..errors import MountError
 
 _TYPE = "fuse.monarch"
 _DEVICE = "/dev/fuse"
+_NAME = re.compile(r"monarch:([0-9]{1,9}):([0-9]*):")
 _SECONDS = 10.0  # in which `fusermount3` ends; it waits for nothing
 _TURN = 60.0  # seconds in which those who mount on this machine before us have done so
 
@@ -28,7 +29,8 @@ class Mounted(NamedTuple):
     """A line of the table.
 
     Attributes:
-        name: ``monarch:PID:START:KEY``, by which the process that serves it is found.
+        name: ``monarch:PID:START:KEY``, by which the process that serves it is found; or what
+            another user has called one.
     """
 
     name: str
@@ -50,8 +52,8 @@ def own_name(key: str) -> str:
 def remove_stale() -> None:
     """Remove mounts that are not served any more."""
     for each in find_mounts():
-        _, pid, start, *_ = each.name.split(":")
-        if _started(int(pid)) != start:
+        known = _NAME.match(each.name)  # another user may give one any name
+        if known is not None and _started(int(known[1])) != known[2]:
             unmount(each.point)
 
 

@@ -150,10 +150,13 @@ class RankProcess(Actor):
     @concurrent_endpoint
     async def run(self, attempt: Attempt) -> Exit:
         """Run the script to its end."""
+        # no other user reads what the script writes there
+        with open(os.memfd_create("monarch-error"), "rb") as file:
+            return await self._run(attempt, Path(f"/proc/{os.getpid()}/fd/{file.fileno()}"))
+
+    async def _run(self, attempt: Attempt, error_file: Path) -> Exit:
         point = context().actor_instance.rank
         local = point.rank % _local(point)
-        # the script may make it
-        error_file = Path(tempfile.gettempdir(), f"monarch_error_{os.urandom(8).hex()}.json")
         if self._ending:
             return Exit(point.rank, local, socket.gethostname(), 0, 0, time.time(), "")
         try:
@@ -170,7 +173,6 @@ class RankProcess(Actor):
         ended = self._ended = time.time()
         streams.finish()
         ended, text = _recorded(error_file) or (ended, streams.stderr.tail())
-        error_file.unlink(missing_ok=True)
         return Exit(
             point.rank, local, socket.gethostname(), process.pid, process.returncode, ended, text
         )

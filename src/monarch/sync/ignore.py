@@ -15,6 +15,7 @@ import os
 from collections.abc import Container
 
 from .._namedtuple import NamedTuple
+from .._ours import plain
 from .pattern import Rule, rules
 
 FILES = (".gitignore", ".monarchignore")
@@ -26,6 +27,7 @@ Later rules take precedence, and those of deeper folders even more.
 QUIET = {"__pycache__", ".ipynb_checkpoints"}
 """Always left out: there are many of them, and hosts make their own."""
 
+_MOST = 1 << 20  # characters of a file; each line of it costs something for each path
 _ALWAYS = {".git", ".hg", ".monarch"} | QUIET
 
 
@@ -52,7 +54,7 @@ class Rules(NamedTuple):
             names: The names in it.
 
         Raises:
-            ValueError: A line there is no pattern.
+            ValueError: A line there is no pattern, or there are too many.
         """
         found = self
         for name in FILES:
@@ -62,10 +64,13 @@ class Rules(NamedTuple):
 
     def _and(self, folder: str, name: str) -> Rules:
         try:
-            with open(f"{folder}/{name}", encoding="utf-8-sig", errors="surrogateescape") as file:
-                text = file.read()
-        except FileNotFoundError:  # it was there a moment ago
+            fd = plain(f"{folder}/{name}")
+        except FileNotFoundError:  # it was there a moment ago, or is no file
             return self
+        with open(fd, encoding="utf-8-sig", errors="surrogateescape") as file:
+            text = file.read(_MOST + 1)
+        if len(text) > _MOST:
+            raise ValueError(f"{folder}/{name} has more than {_MOST:,} characters of patterns")
         seen = f"{self.fingerprint}\0{folder}/{name}\0{text}".encode(errors="surrogateescape")
         level = (f"{folder}/", name, rules(text, f"{folder}/{name}"))
         return Rules((*self.levels, level), hashlib.sha256(seen).hexdigest()[:16])

@@ -20,6 +20,7 @@ from pickle import PickleBuffer
 from typing import Any
 
 from .._core.plane import ProcAddress, current_hub, extension, pickling, random_uid
+from .._ours import plain
 from ..actor import Future
 from ..errors import SyncError
 from ..programs import Gathering, agents_of, ask
@@ -347,7 +348,7 @@ def _read(path: str, digest: str, size: int) -> Iterator[bytes]:
     """
     seen, left = hashlib.sha256(), size
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(plain(path), "rb", buffering=0) as file:
             while left:
                 chunk = file.read(min(_PIECE, left))
                 if not chunk:

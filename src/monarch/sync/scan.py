@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from .._namedtuple import NamedTuple
-from .._ours import opened
+from .._ours import opened, plain
 from .ignore import QUIET, Rules
 from .manifest import Change, File, Manifest, check
 from .progress import Progress
@@ -321,7 +321,7 @@ class _Look:
 
 def _hash(path: str, advance: Callable[[int], None]) -> tuple[str, int]:
     digest, size = hashlib.sha256(), 0
-    with open(path, "rb", buffering=0) as file:
+    with open(plain(path), "rb", buffering=0) as file:
         while chunk := file.read(CHUNK):
             digest.update(chunk)
             size += len(chunk)

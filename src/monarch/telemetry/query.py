@@ -157,7 +157,8 @@ def run(
     database = _connect(duckdb, limits)
 
     def plan() -> tuple[str, Needs]:
-        text, planned = _only_statement(duckdb, database, sql)
+        whole = sql.encode(errors="replace").decode()  # half a character is none for duckdb
+        text, planned = _only_statement(duckdb, database, whole)
         _make_tables(database, source.schema)
         return text, _needs(database, planned, source)
 
@@ -174,9 +175,11 @@ def run(
                 " by WHERE, GROUP BY or LIMIT"
             )
         rows = _rows(database, answer.columns, answer.types)
-        return QueryResult(
-            rows, answer.columns, arro3.Table.from_arrow(answer), found.silent, found.left_out
-        )
+        try:
+            table = arro3.Table.from_arrow(answer)
+        except Exception as error:  # where memory is short; it has no class of its own
+            raise QueryError(str(error).partition("\n")[0]) from None
+        return QueryResult(rows, answer.columns, table, found.silent, found.left_out)
 
     busy = _Busy(database, end)
     took = f"the query took longer than {limits.seconds:g} s: ask for less, or give it more time"

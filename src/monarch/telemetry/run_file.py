@@ -31,6 +31,12 @@ _MOST_ROWS = 100_000  # of each table in a file
 _NOT_KEPT = (
     "py-spy looks when a query of a running program asks for it, and nothing of that is in files"
 )
+# tables, as duckdb itself says it: the file may have macros of any name
+_COLUMNS = """
+    SELECT table_name, column_name, data_type FROM system.main.duckdb_columns() AS columns
+    SEMI JOIN system.main.duckdb_tables() AS tables USING (database_name, schema_name, table_name)
+    WHERE NOT internal AND schema_name = 'main' AND column_default IS NULL
+"""
 _SETTINGS = {"enable_external_access": "false", "threads": "2"}
 
 
@@ -127,6 +133,9 @@ def is_run(path: Path) -> bool:
 class RunFile:
     """A source: the file of a run.
 
+    It may be of another user. Its tables are read, and what a database can compute, by views,
+    macros, or columns that are generated, is none of them.
+
     Args:
         path: The file.
 
@@ -145,11 +154,7 @@ class RunFile:
     def schema(self) -> Schema:
         found: dict[str, dict[str, str]] = {}
         with self._open() as database:
-            rows = database.execute(
-                "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal"
-                " AND schema_name = 'main'"
-            )
-            for table, column, kind in rows.fetchall():
+            for table, column, kind in database.execute(_COLUMNS).fetchall():
                 found.setdefault(table, {})[column] = kind
         if found.get(_ABOUT) != _ABOUT_COLUMNS:
             raise QueryError(f"{self._path} is a database, but not one of a run")
@@ -160,9 +165,10 @@ class RunFile:
     def collect(self, needs: Needs, seconds: float) -> FoundRows:
         arro3 = library("arro3.core")
         with self._open() as database:
+            # no run has more rows; where all are equal, they take no place on a disk
             tables = {
                 name: arro3.Table.from_arrow(
-                    database.query(f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(name)}")
+                    database.table(quoted(name)).select(*map(quoted, columns)).limit(_MOST_ROWS)
                 )
                 for name, columns in needs.columns.items()
             }

@@ -35,7 +35,7 @@ class Origin(Protocol):
             process of this host.
     """
 
-    peer: Any
+    peer: ProcAddress
     called: Any
 
     def send(self, frame: Frame) -> bool: ...

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
 
 from ..._lazy import counted_logger
+from ..._namedtuple import check_fields
 from ...errors import BackpressureError
 from ..calls.remote_error import dump_error
 from ..extension import control
@@ -53,8 +54,7 @@ class ControlRequest:
     @property
     def peer(self) -> ProcAddress:
         """The process that has sent it."""
-        address: ProcAddress = self.origin.peer
-        return address
+        return self.origin.peer
 
     @property
     def rank(self) -> int:
@@ -144,6 +144,7 @@ class ControlService:
             kind, handler = entry
             try:
                 record = kind(*pickling.loads(frame.payload, frame.buffers)[0])
+                check_fields(record)
             except Exception as error:  # the sender's, as well
                 logger.warning("a control record %s can't be read: %s", request.name, repr(error))
                 return request.fail(error)

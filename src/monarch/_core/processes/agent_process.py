@@ -42,27 +42,24 @@ def start_agent(
     """
     import subprocess  # only here: every proc imports this module, and starts no agent
 
+    from ..._new_python import main_of
+
     require_pidfd()
-    local_host = local_host or address.host
-    name = address._replace(host=local_host)
+    name = address._replace(host=local_host or address.host)
     # bound only once the agent runs (see below), which has the socket by inheritance
     listener = unix.unbound()
     # opened here, where the number is surely this process's
     parent = os.pidfd_open(os.getpid())
     own = AgentSpec(
         address, root, os.getpid(), parent, listener.fileno(), config.exported(),
-        tuple(in_every_proc), local_host, channel, trust, report,
+        tuple(in_every_proc), name.host, channel, trust, report,
     )  # fmt: skip
     spec = write_spec(own)
-    # found wherever the client found it, also when the script extended sys.path itself
-    package = os.path.abspath(__file__).rsplit(os.sep, 4)[0]
     # imports make no garbage, and looking for some takes a twentieth of the time until the agent is
     # up
-    code = (
-        "import ctypes, gc, sys; gc.disable();"
-        f" ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {int(signal.SIGCONT)});"
-        f" sys.path.append({package!r}); from monarch._core.processes.agent_main import main; main()"
-    )
+    first = "import ctypes, gc; gc.disable(); "
+    first += f"ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {int(signal.SIGCONT)}); "
+    code = main_of(f"{__package__}.agent_main", first)
     # as multiprocessing does
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     adopted = channel.listening.fd if channel is not None else -1

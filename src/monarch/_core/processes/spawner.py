@@ -28,6 +28,7 @@ from ..._child_watch import PR_SET_PDEATHSIG, ChildWatch, changes
 from ..._guards import main_guard
 from ..._guards.surroundings import explain
 from ..._namedtuple import compile_constructors
+from ..._new_python import started_elsewhere
 from ..._resources import allow_many, of_proc, share_cores, without_share
 from ..hub import prints
 from ..hub.spawn_requests import Command, SpawnRequest, Start
@@ -339,13 +340,11 @@ def execute(
     command = command or Command(sys.executable, None, ("-m", PROC_MODULE))
     fd = write_spec(spec)
     os.set_inheritable(fd, True)
-    argv = [command.arg0 or command.program, *command.args]
-    program = command.program
-    if numactl:
-        program = "numactl"
-        argv = ["numactl", *numactl, command.program, *command.args]
+    first = ["numactl", *numactl, command.program] if numactl else [command.arg0 or command.program]
+    argv = [*first, *started_elsewhere(command.args)]
     if os.getcwd() != spec.cwd and os.path.isdir(spec.cwd):
         os.chdir(spec.cwd)
+    program = first[0] if numactl else command.program
     os.execvpe(program, argv, {**env, main_guard.SPEC_VARIABLE: str(fd)})
 
 
