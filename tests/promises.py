@@ -861,7 +861,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "other users of the machine: to have a program open what they left as a `*.duckdb`": (
                 "tests/pure/test_query_command.py::test_what_another_user_has_made_is_no_run_and_is_not_opened",
             ),
-            "other users of the machine: to have what is in the file of a run compute": (
+            "other users of the machine: to have the contents of the file of a run compute": (
                 "tests/pure/test_query_command.py::test_a_file_of_another_user_has_nothing_computed",
                 "tests/pure/test_query_command.py::test_a_file_of_another_user_has_no_more_rows_than_a_run_keeps",
             ),

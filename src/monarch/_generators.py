@@ -100,9 +100,8 @@ def reseed(seed: object) -> None:
 
 def _seed_torch(number: int, module: Any) -> None:
     module.default_generator.manual_seed(number)
-    module.cuda.manual_seed_all(
-        number
-    )  # once CUDA is used, in place of what a module has asked for
+    # once CUDA is used, in place of a seed that a module has asked for
+    module.cuda.manual_seed_all(number)
 
 
 _OF_MODULES: dict[str, Callable[[int, Any], None]] = {

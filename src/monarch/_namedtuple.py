@@ -14,7 +14,7 @@ import sys
 
 # what reads a field of `collections.namedtuple`
 from collections import _tuplegetter  # type: ignore[attr-defined]
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
@@ -105,19 +105,20 @@ else:
     def compile_constructors() -> None:
         for each in _Fields.__subclasses__():
             each.__new__  # noqa: B018  # to look at it makes it
+            _annotations(each)
 
 
 def check_fields(record: tuple[Any, ...]) -> None:
-    """Look whether each field of a record is what its annotation says, as type checkers read it.
+    """Look whether each field of a record is as its annotation says, as type checkers read it.
 
-    It may be any tuple with annotations. Of ``Any``, and of what is imported for type checkers alone,
-    nothing is asked.
+    It may be any tuple with annotations. Values of ``Any``, and of types that are imported for type
+    checkers alone, are not looked at.
 
     Raises:
-        TypeError: One is not; the message has its name, what was wanted and what was got.
+        TypeError: One is not; the message has its name, its annotation and its value.
     """
     for value, (name, wanted) in zip(record, _annotations(type(record)).items(), strict=False):
-        if not _fits(value, wanted):
+        if type(value) is not wanted and not _fits(value, wanted):
             text = vars(type(record))["__annotations__"][name]
             wish = getattr(text, "__forward_arg__", text)
             raise TypeError(f"{type(record).__name__}.{name} is {wish}, not {reprlib.repr(value)}")
@@ -125,37 +126,66 @@ def check_fields(record: tuple[Any, ...]) -> None:
 
 @cache
 def _annotations(kind: type) -> dict[str, Any]:
-    """The annotations of a record, by field."""
+    """The annotations of a record, by field; an annotation with parts as `_Parts`."""
     names, found = vars(sys.modules[kind.__module__]), {}
     for name, text in vars(kind).get("__annotations__", {}).items():
         try:
-            found[name] = eval(getattr(text, "__forward_arg__", text), names)
+            found[name] = _parts(eval(getattr(text, "__forward_arg__", text), names))
         except (NameError, TypeError):  # it is imported for type checkers alone
             found[name] = Any
     return found
 
 
+class _Parts(tuple[Any, str, Sequence[Any]]):
+    """An annotation, taken apart once.
+
+    The class of values, or several as `isinstance` takes them; where parts belong: ``"one of"``,
+    ``"each"``, ``"items"``, ``"fields"`` or nowhere; and the annotations of a value's parts.
+    """
+
+
 @cache
-def _parts(wanted: Any) -> tuple[Any, Any]:
-    """The class that an annotation names, and those of what is in it."""
-    kind = get_origin(wanted) or wanted
+def _parts(wanted: Any) -> Any:
+    """Take an annotation apart, unless only the class of values matters, which stays as it is."""
+    kind, args = get_origin(wanted) or wanted, get_args(wanted)
     if kind is float:
-        return (int, float), ()
-    is_class = isinstance(kind, type) and kind is not Any
-    return (kind, get_args(wanted)) if is_class or kind is Union else (object, ())
+        return _Parts(((int, float), "", ()))
+    if kind in (Union, UnionType):
+        return _Parts((object, "one of", list(map(_parts, args))))
+    if not isinstance(kind, type) or kind is Any:
+        return Any
+    if hasattr(kind, "_fields"):
+        return _Parts(
+            (kind, "fields", ())
+        )  # they are looked up later: some records are in their own
+    if not args or not issubclass(kind, Collection):
+        return kind
+    how = "each"
+    if issubclass(kind, Mapping):
+        how = "items"
+    elif issubclass(kind, tuple) and args[-1] is not ...:
+        how = "fields"
+    return _Parts((kind, how, [_parts(each) for each in args if each is not ...]))
 
 
 def _fits(value: Any, wanted: Any) -> bool:
-    kind, parts = _parts(wanted)
-    if kind in (Union, UnionType):
+    if not isinstance(wanted, _Parts):
+        return wanted is Any or isinstance(value, wanted)
+    kind, how, parts = wanted
+    if not isinstance(value, kind):
+        return False
+    if how == "one of":
         return any(_fits(value, each) for each in parts)
-    is_one: bool = isinstance(value, kind)
-    if is_one and hasattr(kind, "_fields"):
-        parts = _annotations(kind).values()
-    elif not is_one or not parts or not issubclass(kind, Collection):
-        return is_one
-    elif issubclass(kind, Mapping):
-        return all(_fits(key, parts[0]) and _fits(value[key], parts[1]) for key in value)
-    elif not issubclass(kind, tuple) or parts[-1] is ...:
+    if how == "items":
+        return all(_fits(each, parts[0]) and _fits(value[each], parts[1]) for each in value)
+    if how == "each":
         return all(_fits(each, parts[0]) for each in value)
-    return len(value) == len(parts) and all(map(_fits, value, parts))
+    if not how:
+        return True
+    parts = parts or list(_annotations(kind).values())
+    if len(value) != len(parts):
+        return False
+    for one, part in zip(value, parts, strict=True):  # noqa: SIM110  # half the calls of `all`
+        if type(one) is not part and not _fits(one, part):
+            return False
+    return True

@@ -272,7 +272,7 @@ def plain(path: StrPath) -> int:
         The descriptor.
 
     Raises:
-        FileNotFoundError: There is none, or what is there is no file.
+        FileNotFoundError: There is none, or it is no plain file.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):

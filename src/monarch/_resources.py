@@ -51,9 +51,11 @@ class Reserve:
 
     def fill(self) -> None:
         """Take as many as there shall be, if they are to be had."""
-        with suppress(OSError):
+        try:  # each new proc comes here, and `suppress` costs it three calls
             while len(self._spare) < _RESERVE:
                 self._spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError:
+            pass
 
     def give_up_one(self) -> bool:
         """Close the spare descriptor, and return whether there was one."""

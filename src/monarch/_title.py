@@ -6,7 +6,6 @@ Written to /proc, which needs neither C code nor privileges.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 
 from ._proc_stat import ARG_END, ARG_START, stat_of
 
@@ -19,13 +18,15 @@ def set_title(title: str) -> None:
     The text takes the place of the arguments in memory, so a longer one is cut. Where the system
     forbids it, nothing changes.
     """
-    with suppress(OSError, ValueError, IndexError):
+    try:  # each new proc comes here, and `suppress` costs it three calls
         _write("/proc/self/comm", title.encode()[:15].decode(errors="ignore").encode())
         start, end = _arguments()
         text = title.encode()[: end - start - 2]
         # no NUL at the very end: so the kernel knows that this is a title, and shows it up to its
         # first NUL
         _write("/proc/self/mem", text.ljust(end - start - 1, b"\0") + b" ", start)
+    except (OSError, ValueError, IndexError):
+        pass
 
 
 def _arguments() -> tuple[int, int]:

@@ -11,14 +11,7 @@ import importlib.util
 import os
 from typing import Any
 
-from monarch.tensor_engine import (
-    DeviceMesh,
-    OpaqueObject,
-    Tensor,
-    call_on_shard_and_fetch,
-    remote,
-    slice_mesh,
-)
+from monarch import tensor_engine
 
 
 class Tensorboard:
@@ -34,16 +27,19 @@ class Tensorboard:
     """
 
     def __init__(
-        self, coordinator_mesh: DeviceMesh, path: str | os.PathLike[str], **kwargs: Any
+        self,
+        coordinator_mesh: tensor_engine.DeviceMesh,
+        path: str | os.PathLike[str],
+        **kwargs: Any,
     ) -> None:
         self._mesh = coordinator_mesh
         with coordinator_mesh.activate():
-            if not call_on_shard_and_fetch(remote(_is_installed)).get():
+            if not tensor_engine.call_on_shard_and_fetch(tensor_engine.remote(_is_installed)).get():
                 raise ImportError(
                     f"tensorboard is not installed on the ranks of {coordinator_mesh!r}: pip"
                     " install tensorboard"
                 )
-            self._writer = OpaqueObject(
+            self._writer = tensor_engine.OpaqueObject(
                 "torch.utils.tensorboard.SummaryWriter", os.fspath(path), **kwargs
             )
 
@@ -60,7 +56,7 @@ class Tensorboard:
             ValueError: The tensor's mesh belongs to another engine, or it has more than one
                 element.
         """
-        if isinstance(value, Tensor):
+        if isinstance(value, tensor_engine.Tensor):
             if value.numel() != 1:
                 raise ValueError(
                     f"log takes tensors of one element, got one of shape {tuple(value.shape)}"
@@ -78,11 +74,11 @@ class Tensorboard:
         """End the log, and wait until it is written."""
         self._writer.call_method_on_shard_and_fetch("close").get()
 
-    def _here(self, value: Tensor) -> Tensor:
+    def _here(self, value: tensor_engine.Tensor) -> tensor_engine.Tensor:
         if value.mesh is self._mesh:
             return value
-        first = slice_mesh(value, **dict.fromkeys(value.mesh.names, 0))
-        moved: Tensor = first.to_mesh(self._mesh)
+        first = tensor_engine.slice_mesh(value, **dict.fromkeys(value.mesh.names, 0))
+        moved: tensor_engine.Tensor = first.to_mesh(self._mesh)
         return moved
 
     def __enter__(self) -> Tensorboard:

@@ -25,6 +25,7 @@ from helpers.stopping import Stopping
 from helpers.terminals import RunningProgram, killed_after, running
 from helpers.waiting import PATIENCE, wait_until
 from helpers.workers import SECRET, workers
+from monarch._core import plane
 from monarch._core.plane import ProcAddress
 from monarch.actor import ProcMesh
 from monarch.config import configured
@@ -426,7 +427,7 @@ def test_another_user_of_the_machine_is_refused(monkeypatch: pytest.MonkeyPatch)
     def refuse(sock: object) -> None:
         raise ConnectionRefusedError("it runs as user 1, not as user 2")
 
-    monkeypatch.setattr(dap, "check_same_user", refuse)
+    monkeypatch.setattr(plane, "check_same_user", refuse)
     told: list[str] = []
     # it gets no further
     port = dap.Port(None, ProcAddress("host", "proc"), 0, told.append, "token")  # type: ignore[arg-type]
@@ -447,7 +448,7 @@ def test_a_connection_that_is_reset_at_once_does_not_close_the_port(
     def refuse(sock: object) -> None:
         raise next(errors)
 
-    monkeypatch.setattr(dap, "check_same_user", refuse)
+    monkeypatch.setattr(plane, "check_same_user", refuse)
     told: list[str] = []
     # it gets no further
     port = dap.Port(None, ProcAddress("host", "proc"), 0, told.append, "token")  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from monarch import programs
+from monarch._core import plane
 from monarch.programs import Program
 
 
@@ -21,7 +22,7 @@ def test_a_program_of_another_version_is_said_to_be_so_and_not_to_have_ended(
     left: list[object] = []
     monkeypatch.setattr(programs, "join", lambda host, program: None)
     monkeypatch.setattr(
-        programs, "current_hub", lambda: SimpleNamespace(address=SimpleNamespace(agent=None))
+        plane, "current_hub", lambda: SimpleNamespace(address=SimpleNamespace(agent=None))
     )
     monkeypatch.setattr(programs, "ask", lambda hub, agent, record: Refusal())
     monkeypatch.setattr(programs, "shutdown_context", lambda *args: left.append(args))

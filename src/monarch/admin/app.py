@@ -231,10 +231,9 @@ class App:
             raise
         except Exception as error:
             code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), None)
-            if code == "service_unavailable":
-                raise ApiError(code, f"the program has ended, or lost a host: {error}") from None
             if code is not None:
-                raise ApiError(code, str(error)) from None
+                lost = "the program has ended, or lost a host: " * (code == "service_unavailable")
+                raise ApiError(code, f"{lost}{error}") from None
             if self._program.ended.is_set():
                 raise ApiError("service_unavailable", "the program has ended") from None
             logger.exception("%s %s", chosen.method, chosen.path)

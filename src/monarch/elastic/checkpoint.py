@@ -239,10 +239,8 @@ def _opened(path: Path) -> Folder:
         OSError: Another user has made it, or it is a link, or no folder.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    folder, users = (
-        Folder(str(path), os.open(path, flags)),
-        (os.geteuid(), 0, path.parent.stat().st_uid),
-    )
+    users = os.geteuid(), 0, path.parent.stat().st_uid
+    folder = Folder(str(path), os.open(path, flags))
     if (owner := os.fstat(folder.fd).st_uid) not in users:
         with folder:
             raise PermissionError(f"user {owner} has made it, and a checkpoint can have code run")

@@ -16,6 +16,7 @@ from hashlib import blake2b
 from .._core.plane import map_future, random_uid, send_record
 from ..actor import Future
 from ..errors import BackpressureError
+from . import state
 from .buffer import checked_timeout
 from .directory import Copy, Wish
 from .errors import RDMAError, TransferTimeoutError
@@ -24,18 +25,6 @@ from .plane import Plane
 from .records import Seek, SeekOutcome
 from .seqlock import Look
 from .shards import Name, Shards, shown
-from .state import (
-    BeingWrittenError,
-    Pauses,
-    ReadPlan,
-    SharedState,
-    States,
-    checked_sources,
-    look_at,
-    plan_reads,
-    pull_once,
-    share_state,
-)
 from .steps import Steps, in_turn, within
 from .tensors import LocalTensor, State, tensors_of
 
@@ -62,11 +51,11 @@ class Replica:
         KeyError, TypeError, ValueError: As `pull`.
     """
 
-    def __init__(self, sources: States, into: State, *, shards: Shards | None = None) -> None:
-        given = checked_sources(sources, "Replica(sources)")
+    def __init__(self, sources: state.States, into: State, *, shards: Shards | None = None) -> None:
+        given = state.checked_sources(sources, "Replica(sources)")
         self._tensors = tensors_of(into, shards)
-        self._plan = plan_reads(given, self._tensors)
-        self._shared = share_state(into, shards=shards, copy=False)
+        self._plan = state.plan_reads(given, self._tensors)
+        self._shared = state.share_state(into, shards=shards, copy=False)
         self._handle = pickle.dumps(self._shared)  # once: it may be long
         self._words = self._plan.sources[0].versions.buffer
         self._layout = _layout_of(self._plan, self._tensors)
@@ -116,17 +105,17 @@ class Replica:
 
     def _pull(self, plane: Plane, newer: bool, deadline: Deadline) -> Steps[tuple[int, ...]]:
         look = Look([source.versions for source in self._plan.sources])
-        pauses = Pauses(plane, deadline, _LONGEST_PAUSE)
+        pauses = state.Pauses(plane, deadline, _LONGEST_PAUSE)
         try:
             while True:
                 try:
-                    wanted = (yield from look_at(plane, look, deadline)).began
+                    wanted = (yield from state.look_at(plane, look, deadline)).began
                     if wanted != self._versions:
                         self._versions = yield from self._fetch(plane, look, wanted, deadline)
                         return self._versions
                     if not newer:
                         return wanted
-                except BeingWrittenError as error:
+                except state.BeingWrittenError as error:
                     pauses.reason = str(error)
                 except TransferTimeoutError:
                     pauses.explain()
@@ -149,7 +138,7 @@ class Replica:
             token = self._shared.versions.begin().get()
             if copy is None:
                 versions = (
-                    yield from pull_once(plane, look, self._plan.operations, deadline)
+                    yield from state.pull_once(plane, look, self._plan.operations, deadline)
                 ).began
             else:
                 yield from self._read(plane, copy, deadline)
@@ -157,11 +146,11 @@ class Replica:
         except BaseException as error:
             if token:
                 self._shared.versions.end(token, failed=True).get()
-            failed = copy is not None and isinstance(error, (RDMAError, BeingWrittenError))
+            failed = copy is not None and isinstance(error, (RDMAError, state.BeingWrittenError))
             # also if it was too slow: it may stand still, and be given out again and again
             self._settle(None, failed)
             if failed and not isinstance(error, TransferTimeoutError):
-                raise BeingWrittenError(
+                raise state.BeingWrittenError(
                     f"the replica that was to be read is not there any more: {error}"
                 ) from None
             raise
@@ -172,9 +161,9 @@ class Replica:
 
     def _read(self, plane: Plane, copy: Copy, deadline: Deadline) -> Steps[None]:
         # safe to unpickle: made by a replica in a process that has proved its identity
-        shared: SharedState = pickle.loads(copy.handle)
-        operations = plan_reads([shared], self._tensors).operations
-        yield from pull_once(
+        shared: state.SharedState = pickle.loads(copy.handle)
+        operations = state.plan_reads([shared], self._tensors).operations
+        yield from state.pull_once(
             plane, Look([shared.versions]), operations, deadline, version=copy.version
         )
 
@@ -191,7 +180,7 @@ class Replica:
             send_record(self._words.plane.hub, self._words.process, record)
 
 
-def _layout_of(plan: ReadPlan, tensors: Mapping[Name, LocalTensor]) -> bytes:
+def _layout_of(plan: state.ReadPlan, tensors: Mapping[Name, LocalTensor]) -> bytes:
     """Return the layout that replicas have in common if they can read from each other."""
     parts = sorted(
         (shown(name), tensor.dtype, tensor.block, tensor.whole) for name, tensor in tensors.items()

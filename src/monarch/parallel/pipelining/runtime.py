@@ -14,15 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from monarch.tensor_engine import (
-    DeviceMesh,
-    OpaqueModule,
-    OpaqueRef,
-    Stream,
-    Tensor,
-    distribute,
-    get_active_stream,
-)
+from monarch import tensor_engine
 from monarch.tensor_engine.streams import Borrow
 
 from .opaque import OwnModule, mesh_of
@@ -74,14 +66,16 @@ class PipelineParallelism:
 
     def __init__(
         self,
-        meshes: Sequence[DeviceMesh],
-        stages: Sequence[Sequence[nn.Module | OpaqueModule | OpaqueRef]],
-        compute_stream: Stream | None = None,
-        p2p_stream: Stream | None = None,
+        meshes: Sequence[tensor_engine.DeviceMesh],
+        stages: Sequence[
+            Sequence[nn.Module | tensor_engine.OpaqueModule | tensor_engine.OpaqueRef]
+        ],
+        compute_stream: tensor_engine.Stream | None = None,
+        p2p_stream: tensor_engine.Stream | None = None,
         schedule: str = "dora-dfs",
         batch_size: int = 4,
         microbatch_size: int = 1,
-        loss_fn: Callable[[Any, Any], Any] | OpaqueRef | None = None,
+        loss_fn: Callable[[Any, Any], Any] | tensor_engine.OpaqueRef | None = None,
         loss_list: list[Any] | None = None,
     ) -> None:
         if len(meshes) != len(stages) or not stages:
@@ -95,18 +89,22 @@ class PipelineParallelism:
                 f" {microbatch_size}"
             )
         for module in (module for stage in stages for module in stage):
-            if not isinstance(module, (nn.Module, OpaqueModule, OpaqueRef)):
+            if not isinstance(
+                module, (nn.Module, tensor_engine.OpaqueModule, tensor_engine.OpaqueRef)
+            ):
                 raise TypeError(
                     "stages are lists of torch.nn.Module, OpaqueModule and OpaqueRef, got"
                     f" {module!r}"
                 )
-        if not (callable(loss_fn) or isinstance(loss_fn, OpaqueRef)):
+        if not (callable(loss_fn) or isinstance(loss_fn, tensor_engine.OpaqueRef)):
             raise TypeError(
                 f"loss_fn is a function of the last output and the targets, got {loss_fn!r}"
             )
         self._meshes = list(meshes)
-        self._compute = get_active_stream() if compute_stream is None else compute_stream
-        self._p2p = Stream("pipeline") if p2p_stream is None else p2p_stream
+        self._compute = (
+            tensor_engine.get_active_stream() if compute_stream is None else compute_stream
+        )
+        self._p2p = tensor_engine.Stream("pipeline") if p2p_stream is None else p2p_stream
         self._rows = batch_size
         self._micro_batches = batch_size // microbatch_size
         self._actions = _schedule(schedule, len(stages), self._micro_batches)
@@ -194,7 +192,7 @@ class PipelineParallelism:
 
     def _callable(self, part: Any, stage: int) -> Any:
         """Return a callable in place of a part of a stage."""
-        if not isinstance(part, (OpaqueModule, OpaqueRef)):
+        if not isinstance(part, (tensor_engine.OpaqueModule, tensor_engine.OpaqueRef)):
             return part
         mesh, there = self._meshes[stage], mesh_of(part)
         if there is not mesh:
@@ -202,7 +200,7 @@ class PipelineParallelism:
                 f"stage {stage} is on {mesh!r}, ranks {mesh.group.ranks}, but {part!r} was made on"
                 f" {there!r}, ranks {there.group.ranks}"
             )
-        if isinstance(part, OpaqueModule):
+        if isinstance(part, tensor_engine.OpaqueModule):
             return part
         with self._on(stage):
             return OwnModule(part)
@@ -220,7 +218,7 @@ class PipelineParallelism:
                 f"a batch has {self._rows} rows, got a tensor of shape {tuple(batch.shape)}"
             )
         with self._on(stage):
-            return list(distribute(batch).chunk(self._micro_batches))
+            return list(tensor_engine.distribute(batch).chunk(self._micro_batches))
 
 
 class _Batch:
@@ -352,7 +350,7 @@ class _Batch:
 
 
 def _is_opaque(module: Any) -> bool:
-    return isinstance(module, OpaqueModule)
+    return isinstance(module, tensor_engine.OpaqueModule)
 
 
 def _trained(module: Any) -> list[Any]:
@@ -369,10 +367,10 @@ def _move(module: nn.Module, moved: dict[int, Any]) -> None:
     """
     for kept in (module._parameters, module._buffers):
         for name, local in list(kept.items()):
-            if local is None or isinstance(local, Tensor):
+            if local is None or isinstance(local, tensor_engine.Tensor):
                 continue
             if id(local) not in moved:
-                there = distribute(local).detach()
+                there = tensor_engine.distribute(local).detach()
                 moved[id(local)] = (
                     nn.Parameter(there, local.requires_grad)
                     if kept is module._parameters
