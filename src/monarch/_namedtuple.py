@@ -160,10 +160,8 @@ def _parts(wanted: Any) -> Any:
         )  # they are looked up later: some records are in their own
     if not args or not issubclass(kind, Collection):
         return kind
-    how = "each"
-    if issubclass(kind, Mapping):
-        how = "items"
-    elif issubclass(kind, tuple) and args[-1] is not ...:
+    how = "items" if issubclass(kind, Mapping) else "each"
+    if issubclass(kind, tuple) and args[-1] is not ...:
         how = "fields"
     return _Parts((kind, how, [_parts(each) for each in args if each is not ...]))
 

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -444,6 +445,19 @@ def test_a_killed_proc_of_another_host_starts_again_with_its_actors(
     os.kill(after[1], signal.SIGKILL)
     wait_for_life(echo, rank=1, number=2)
     assert echo.say.call(1).get().values() == [1, 1, 1]
+
+
+@pytest.mark.processes("what is on its way to a process that ends")
+def test_what_is_asked_while_all_ranks_start_again_is_answered_or_fails(spawn_far: Spawn) -> None:
+    procs = spawn_far(1, restart=AllForOne(max_restarts=20))
+    counters, echo = procs.spawn("c", Counter, 5), procs.spawn("e", Echo)
+    counters.add.call(1).get()
+    for life in range(1, 9):
+        os.kill(echo.pid.call().get().values()[1], signal.SIGKILL)
+        found = [0]
+        while found != [life] * 3:
+            with suppress(SupervisionError):  # it was on its way to a rank that ended
+                found = incarnations(echo).get().values()
 
 
 def test_calls_from_anywhere_are_held_for_a_rank_that_starts_again(spawn_far: Spawn) -> None:

@@ -394,11 +394,13 @@ class HostProcs:
             life.remember_end(entry.address, entry.end)
             self.boxes.empty_out(entry)
         unix.release(self._hub.local(entry.address))
-        peer = self._hub.peers.pop(entry.address, None)
-        if peer is not None:
-            assert entry.end is not None
-            # as a way: there is another one to the next incarnation
-            peer.end(entry.end._replace(restarts=False))
+        peer = self._hub.peers.get(entry.address)
+        if peer is not None and entry.end is not None:
+            # what has come since it was asked to end waits on, for the next incarnation: other
+            # hosts have been told of this end, and will not be told of it again
+            peer.end(entry.end)
+            if not entry.end.restarts:
+                del self._hub.peers[entry.address]
 
     def _announce(self, entry: ProcEntry) -> None:
         """Tell the gateway, whether or not this process has talked to it."""
