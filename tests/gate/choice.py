@@ -5,7 +5,7 @@ on it. One that `tests/promises.py` names has the mark `promise` as well. `addop
 pyproject.toml leaves out the other process tests, and those that take long. `--all` runs everything;
 so does naming files, folders or tests, as who asks for a test wants to see it run.
 
-Of what mostly proves other programs again, or each page and operation by itself, `--rest` runs one
+Of what mostly proves other programs again, or each page by itself, or takes long, `--rest` runs one
 third, where CI_TURN says which.
 """
 

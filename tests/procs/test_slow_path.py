@@ -263,8 +263,8 @@ def test_one_more_proc_runs_few_functions_and_touches_few_pages() -> None:
     result = run_script(STARTED, timeout=60, files={"preloaded.py": PRELOADED})
     assert result.exit_code == 0, result
     functions, compiled, pages = map(int, result.stdout.split())
-    # those of the proc, from the fork to its first answer; a dozen look at the fields of a record
-    assert functions <= 590
+    # those of the proc, from the fork to its first answer: some 587, as timers run more or less often
+    assert functions <= 600
     assert compiled == 0  # what all procs need was compiled before
     # each page that is touched is copied: the names of modules that the spawner has imported are
     # not
