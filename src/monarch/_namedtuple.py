@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import NamedTuple as NamedTuple
 
     def compile_constructors() -> None:
-        """Make the constructors of all classes so far.
+        """Make the constructors of all classes so far, and take their annotations apart.
 
         A process that forks calls this; else each fork would make the same ones again.
         """
@@ -155,9 +155,8 @@ def _parts(wanted: Any) -> Any:
     if not isinstance(kind, type) or kind is Any:
         return Any
     if hasattr(kind, "_fields"):
-        return _Parts(
-            (kind, "fields", ())
-        )  # they are looked up later: some records are in their own
+        # its fields are looked up when a value is: a record may be in its own
+        return _Parts((kind, "fields", ()))
     if not args or not issubclass(kind, Collection):
         return kind
     how = "items" if issubclass(kind, Mapping) else "each"

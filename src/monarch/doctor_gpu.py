@@ -39,16 +39,16 @@ def main(
     parser.add_argument("--device", default="", help="cuda or cpu; by default what there is")
     parser.add_argument("--json", action="store_true", help="print JSON, for other programs")
     options = parser.parse_args(argv)
-    results = list[Result]()
+    results, is_shown = list[Result](), bare(sys.stderr).isatty()
     try:
         machine = apart(_LOOKS, gpu_checks.survey, options.device)
     except (MonarchError, ImportError) as error:  # of torch, which all checks need
         sys.exit(f"error: {reason(error)}")
     for number, check in enumerate(gpu_checks.CHECKS, 1):
         line = f"{number} of {len(gpu_checks.CHECKS)}: {check.name}"
-        draw(line if bare(sys.stderr).isatty() else "")
+        draw(line if is_shown else "")
         results.append(examine(check, machine))
-        draw("\r\x1b[K" if bare(sys.stderr).isatty() else "")
+        draw("\r\x1b[K" if is_shown else "")
     counts = Counter(result.outcome for result in results)
     checks = [result._asdict() for result in results]
     told = {**machine._asdict(), "checks": checks, "failed": counts[FAILED]}

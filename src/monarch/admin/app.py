@@ -232,8 +232,9 @@ class App:
         except Exception as error:
             code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), None)
             if code is not None:
-                lost = "the program has ended, or lost a host: " * (code == "service_unavailable")
-                raise ApiError(code, f"{lost}{error}") from None
+                is_lost = code == "service_unavailable"
+                why = f"the program has ended, or lost a host: {error}" if is_lost else str(error)
+                raise ApiError(code, why) from None
             if self._program.ended.is_set():
                 raise ApiError("service_unavailable", "the program has ended") from None
             logger.exception("%s %s", chosen.method, chosen.path)

@@ -22,7 +22,7 @@ from .instructions import MOVE
 from .mesh_groups import groups_along, pairs, routes_between
 from .streams import Stream
 from .tensor import Tensor, new_tensor
-from .worker_collectives import Reduction, TensorLook
+from .worker_collectives import BITWISE, Reduction, TensorLook
 from .workers import Workers
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def _check_type(dtype: torch.dtype, kind: str) -> None:
         )
     if kind == "avg" and dtype == torch.bool:
         raise TypeError("avg is for numbers, got a torch.bool tensor; reduce its float()")
-    if kind in ("band", "bor", "bxor") and (dtype.is_complex or dtype.is_floating_point):
+    if kind in BITWISE and (dtype.is_complex or dtype.is_floating_point):
         raise TypeError(f"{kind} is for integers and booleans, got a {dtype} tensor")
 
 

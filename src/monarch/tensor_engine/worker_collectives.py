@@ -41,7 +41,7 @@ _REDUCED = frozenset(
     }
 )
 """Types that backends reduce themselves. Of others each member gathers what all have."""
-_BITWISE = ("band", "bor", "bxor")
+BITWISE = ("band", "bor", "bxor")
 _FOLDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sum": lambda rows: rows.sum(0, dtype=rows.dtype),
     "avg": lambda rows: _divide(rows.sum(0, dtype=rows.dtype), len(rows)),
@@ -186,10 +186,8 @@ def _reduce(
         return rows if kind == "stack" else _FOLDS[kind](rows)
     # it is the sum of the real ones, and of the imaginary ones
     parts = data.dtype.is_complex and kind in ("sum", "avg")
-    reduced = parts or data.dtype in _REDUCED
-    if kind in _BITWISE and data.device.type != "cpu":
-        reduced = False  # NCCL has no reduction of bits
-    if kind == "stack" or not reduced:
+    no_bits = kind in BITWISE and data.device.type != "cpu"  # NCCL has no reduction of bits
+    if kind == "stack" or no_bits or not (parts or data.dtype in _REDUCED):
         stacked = data.new_empty((group.size, *data.shape))
         backend._allgather_base(_as_bytes(stacked), _as_bytes(data.contiguous())).wait()
         return stacked if kind == "stack" else _FOLDS[kind](stacked)
