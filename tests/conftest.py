@@ -143,6 +143,10 @@ def _on_processes(item: pytest.Item) -> bool:
     return call is not None and call.params.get(_mesh_of(item)) == PROCESSES
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return choice.is_ignored(config, collection_path) or None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     choice.mark(items, lambda item: _on_processes(item) or _tier(item) == "browser")
     choice.in_thirds(config, items)

@@ -212,6 +212,7 @@ def resources(hosts: Workers) -> list[int]:
 @pytest.mark.parametrize(
     "count", [3, pytest.param(shortened(50, 15), marks=pytest.mark.timeout(300))]
 )
+@pytest.mark.slow
 def test_clients_that_came_and_went_leave_nothing_on_a_worker(
     hosts: Workers, count: int, tmp_path: Path
 ) -> None:

@@ -377,6 +377,7 @@ print("stopped")
     ],
     ids=["operations", "a borrow", "fetches and a block", "replays"],
 )
+@pytest.mark.slow
 def test_a_program_may_end_with_work_in_flight(work: str) -> None:
     run(f"x = torch.ones(1)\n{work}\nprint('at the end')\n", "at the end")
 

@@ -6,12 +6,15 @@ pyproject.toml leaves out the other process tests, and those that take long. `--
 so does naming files, folders or tests, as who asks for a test wants to see it run.
 
 Of what mostly proves other programs again, or each page by itself, or takes long, `--rest` runs one
-third, where CI_TURN says which.
+third, where CI_TURN says which; of a process test with several ids a third of these, at least one.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +54,8 @@ IN_THIRDS = frozenset(
 """Files about Slurm, ssh, Ray, Kubernetes' stand-in and notebooks, networks of namespaces, torch's
 compiler and DataLoader, every demo, and the example of many roles."""
 TIERS_IN_THIRDS = frozenset(("browser", "slow"))
+TIERS_OF_A_PLAIN_RUN = frozenset(("bench", "pure"))
+"""All of these folders runs there, so `--rest` does not read them."""
 OF_OTHERS = frozenset(("kubernetes", "slurm", "ssh"))
 """Fixtures that start what such files are about. A test elsewhere that asks for one counts too."""
 
@@ -90,17 +95,33 @@ def mark(items: list[pytest.Item], is_process_test: Callable[[pytest.Item], bool
         if is_process_test(item):
             item.add_marker("process")
         function = item.nodeid.partition("[")[0]
-        if item.nodeid in TESTS or (is_promised(item.nodeid) and function not in begun):
+        promised = item.nodeid in TESTS or (is_promised(item.nodeid) and function not in begun)
+        if promised:
             item.add_marker("promise")
+        elif item.get_closest_marker("slow") and item.path.parent.name in TIERS_OF_A_PLAIN_RUN:
+            raise pytest.UsageError(f"{item.nodeid} is slow: --rest would not find it here")
         begun.add(function)
 
 
+def is_ignored(config: pytest.Config, path: Path) -> bool:
+    """Whether a folder has nothing for `--rest`."""
+    return bool(config.option.rest) and path.name in TIERS_OF_A_PLAIN_RUN and path.is_dir()
+
+
 def in_thirds(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out two thirds of what is done in thirds."""
+    """Leave out two thirds of what is done in thirds, of each such function's ids as well."""
     if not config.option.rest or TURN is None:
         return
     others = [item for item in items if _proves_others(item)]
-    left_out = set(others).difference(part_of(others))
+    variants: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in set(items).difference(others):
+        if item.get_closest_marker("process"):
+            variants[item.nodeid.partition("[")[0]].append(item)
+    kept = {*part_of(others)}
+    for ids in variants.values():
+        ids.sort(key=lambda item: item.nodeid)
+        kept.update(part_of(ids) or [ids[int(TURN) % len(ids)]])
+    left_out = {*others, *chain(*variants.values())} - kept
     config.hook.pytest_deselected(items=[*left_out])
     items[:] = [item for item in items if item not in left_out]
 
@@ -110,6 +131,7 @@ def _proves_others(item: pytest.Item) -> bool:
     return (
         item.path.name in IN_THIRDS
         or item.path.parent.name in TIERS_IN_THIRDS
+        or item.get_closest_marker("slow") is not None
         or "[torchrun" in item.nodeid
         or not OF_OTHERS.isdisjoint(fixtures)
     )

@@ -185,6 +185,7 @@ def test_a_module_that_fails_when_it_is_imported_is_an_error_of_the_mesh(
 @needs_torch
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("preloaded", [True, False], ids=["preloaded", "not preloaded"])
+@pytest.mark.slow
 def test_ranks_that_import_the_compiler_one_by_one_say_how_to_avoid_it(preloaded: bool) -> None:
     result = run_script(
         f"""

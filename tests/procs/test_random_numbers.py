@@ -179,6 +179,7 @@ def _of_run(seed: str, method: str) -> list[Any]:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.slow
 def test_with_a_seed_all_procs_draw_the_same_in_each_run_and_others_than_each_other() -> None:
     forked, executed, other = _of_run("7", "fork"), _of_run("7", "exec"), _of_run("8", "fork")
     assert forked == executed

@@ -146,6 +146,7 @@ def test_a_script_that_fails_for_good_ends_the_run_with_status_1(home: Home, lau
 
 @needs_torch
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_a_training_has_the_same_result_under_both(home: Home) -> None:
     weights = []
     for launcher in ("torch.distributed.run", "monarch.tools run"):

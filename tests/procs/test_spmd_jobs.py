@@ -220,6 +220,7 @@ def test_a_worker_that_can_not_start_leaves_nothing(home: Home) -> None:
 @pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="needs torch, which is not installed"
 )
+@pytest.mark.slow
 def test_ranks_of_torchrun_become_hosts_of_their_first(home: Home) -> None:
     (home.folder / "train.py").write_text(
         "import os\nfrom torch.distributed import TCPStore\nfrom monarch.actor import Actor,"

@@ -198,6 +198,7 @@ def test_many_live_tensors_take_four_kilobytes_each(mesh: Any) -> None:
 
 @pytest.mark.processes("the memory of a process")
 @pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_many_operations_take_no_more_memory_than_a_tenth_of_them(mesh: Any) -> None:
     one, x, issued = torch.ones(2), torch.zeros(2), 0
 

@@ -419,6 +419,7 @@ def test_a_recipe_that_needs_values_says_what_to_do_instead(
         ),
     ],
 )
+@pytest.mark.slow
 def test_workers_compile_functions_and_derive_them(mesh: Any, backend: str) -> None:
     def formula(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return torch.tanh(x @ w) * 2 + x.sum()

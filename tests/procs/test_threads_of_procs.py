@@ -67,6 +67,7 @@ def test_procs_of_a_mesh_share_the_cores_of_the_host(method: str) -> None:
     one.stop().get()
 
 
+@pytest.mark.slow
 def test_what_the_program_or_the_environment_says_comes_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
