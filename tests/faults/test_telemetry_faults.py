@@ -56,7 +56,8 @@ class DiesWhenItIsAsked(Actor):
 def test_a_process_that_is_killed_while_it_answers_costs_its_own_rows_only(
     spawn: Spawn, faults: Faults
 ) -> None:
-    actors = spawn({"gpus": 2}).spawn("asked", DiesWhenItIsAsked, 1)
+    mesh = "dies when asked"  # actors of other files in this program stay among its rows
+    actors = spawn({"gpus": 2}).spawn(mesh, DiesWhenItIsAsked, 1)
     for rank in range(2):
         actors.slice(gpus=rank).arm.call_one(rank).get(timeout=PATIENCE)
     found = read("metric_gauges", "procs", hosts=this_host()).get(timeout=PATIENCE)
@@ -65,7 +66,7 @@ def test_a_process_that_is_killed_while_it_answers_costs_its_own_rows_only(
     ]
     faults.wait_for(1)
     later = read("actors", hosts=this_host()).get(timeout=PATIENCE)
-    ranks = {row["rank"]: row["status"] for row in later.rows("actors") if row["name"] == "asked"}
+    ranks = {row["rank"]: row["status"] for row in later.rows("actors") if row["name"] == mesh}
     assert ranks == {0: "Idle", 1: "Failed"} and not later.silent
 
 
