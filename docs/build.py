@@ -83,7 +83,10 @@ def output(path: Path) -> str:
 
 
 def run_examples() -> list[str]:
-    """What is wrong with the programs of docs/examples. They mostly wait, so two run at a time."""
+    """What is wrong with the programs of docs/examples, and those of examples that pages show.
+
+    They mostly wait, so two run at a time.
+    """
 
     def problem(path: Path) -> str | None:
         try:
@@ -92,7 +95,13 @@ def run_examples() -> list[str]:
             return str(error)
         return None
 
-    paths = sorted((ROOT / "docs" / "examples").glob("*.py"))
+    asked = {
+        ROOT / block["path"]
+        for page in pages()
+        for block in BLOCK.finditer(page.read_text())
+        if block["kind"] == "output"
+    }
+    paths = sorted({*(ROOT / "docs" / "examples").glob("*.py"), *asked})
     problems = []
     with ThreadPoolExecutor(2) as threads:
         for path, found in zip(paths, threads.map(problem, paths), strict=True):
