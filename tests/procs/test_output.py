@@ -182,6 +182,52 @@ def test_the_prefix_of_logging_records_can_be_turned_off() -> None:
     assert "actor=" not in line
 
 
+def test_records_of_the_client_say_that_they_are_of_the_root_once_there_are_procs() -> None:
+    result = run_script("""
+        import logging, threading
+        import monarch.actor
+        from monarch.actor import Actor, endpoint, this_host, this_proc
+
+        class Logs(Actor):
+            @endpoint
+            def log(self):
+                log.warning("%s of an actor", "here")
+                thread = threading.Thread(target=log.warning, args=["here of its thread"])
+                thread.start()
+                thread.join()
+
+        logging.basicConfig(format="%(message)s")
+        log = logging.getLogger("mine")
+        log.warning("made before")
+        procs = this_host().spawn_procs()
+        logging.getLogger("late").addHandler(logging.StreamHandler())
+        log.warning("%d%% of it", 5)
+        log.warning("100%", extra={"actor": "a field of the program"})
+        log.warning("")
+        log.warning({"an": "object"})
+        logging.getLogger("late").warning("of a handler added later")
+        logging.getLogger("monarch.job").warning("of the package")
+        this_proc().spawn("my_logs", Logs).log.call_one().get()
+        monarch.actor.config.prefix_python_logs_with_actor = False
+        log.warning("turned off")
+        """)
+    actor = "[actor=<root>.<__main__.Logs my_logs{}>]"
+    later = "[actor=<root>] of a handler added later"  # by its own, and by that of the root logger
+    assert result.stderr.splitlines() == [
+        "made before",
+        "[actor=<root>] 5% of it",
+        "[actor=<root>] 100%",
+        "",
+        "{'an': 'object'}",
+        later,
+        later,
+        "of the package",
+        f"{actor} here of an actor",
+        f"{actor} here of its thread",
+        "turned off",
+    ]
+
+
 LOGS = """
 import logging
 from monarch.actor import Actor, endpoint, this_host

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -116,11 +115,3 @@ def test_a_host_mesh_is_a_row_with_its_own_name_until_it_is_let_go(spawn: Spawn)
         assert json.loads(row["shape_json"]) == {"inner": {"labels": ["hosts"], "sizes": [1]}}
         hosts.stop().get()
         assert not named()
-
-
-def test_records_of_the_client_are_left_as_the_program_made_them(
-    spawn: Spawn, caplog: pytest.LogCaptureFixture
-) -> None:
-    spawn(1).spawn("echo", Echo).pid.call().get()
-    logging.getLogger("mine").warning("as %s was said", "it")
-    assert caplog.messages == ["as it was said"]

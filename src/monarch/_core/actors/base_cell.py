@@ -35,7 +35,6 @@ from ..supervision.restart import RestartGroup, RestartPlan, Strategy
 from ..wire import pickling
 from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import Frame
-from . import log
 from .context import Context, Instance, current
 
 logger = lazy_logger("monarch.supervision")
@@ -297,7 +296,6 @@ class Restarter:
 
     def _run(self, plan: RestartPlan) -> None:
         current.set(Context(self._cell))
-        log.install()
         logger.warning("%s", self._announce(plan))
         error = ""
         try:

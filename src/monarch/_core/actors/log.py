@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..hub.prints import NO_AUTHOR, Note
 from ..hub.spawn_requests import LogSettings
-from .context import current, running
+from .context import running
 
 if TYPE_CHECKING:
     import logging
@@ -24,6 +24,7 @@ prefix_enabled = True
 `prefix_python_logs_with_actor`.
 """
 
+outside = ""  # stands for the actor where none runs: `<root>` in the client
 _make_record: Any = None  # what made records before
 _handling = threading.local()  # `record`: that which a handler writes on this thread
 _author = lru_cache(256)(Note)  # the same one for each line that an endpoint prints
@@ -100,7 +101,9 @@ def _console(client: LogSettings) -> logging.StreamHandler[Any]:
 
 
 def install() -> None:
-    """Give every record that is made inside an actor ``record.actor`` and the prefix."""
+    """Give every record that is made inside an actor ``record.actor`` and the prefix; the records
+    of the client outside of actors get the prefix alone.
+    """
     global _make_record
     if _make_record is None:
         import logging
@@ -127,17 +130,20 @@ def who_prints() -> Note:
     note = _author(here._cell.instance.name, here._endpoint) if here is not None else NO_AUTHOR
     if record is None:
         return note
-    location = f"{record.filename}:{record.lineno}"
-    return Note(*note[:2], record.levelno, record.name, location, record.created)
+    where = f"{record.filename}:{record.lineno}"
+    return Note(*note[:2], record.levelno, record.name, where, record.created)
 
 
 def _record_with_actor(*args: object, **kwargs: object) -> logging.LogRecord:
     record: logging.LogRecord = _make_record(*args, **kwargs)
-    context = current.get(None)
+    context = running()
+    actor = outside if context is None else str(context.actor_instance)
     if context is not None:
-        actor = str(context.actor_instance)
         record.actor = actor
-        if prefix_enabled and record.msg:
-            text = actor.replace("%", "%%") if record.args else actor
-            record.msg = f"[actor={text}] {record.msg}"
+    # objects are for a handler that knows them; `extra` of the program may be called `actor`
+    elif type(record.msg) is not str or record.name.partition(".")[0] == "monarch":
+        return record
+    if actor and prefix_enabled and record.msg:
+        text = actor.replace("%", "%%") if record.args else actor
+        record.msg = f"[actor={text}] {record.msg}"
     return record

@@ -22,7 +22,7 @@ from ..._guards.surroundings import explained, refuse_gevent
 from ..._interrupts import LOOK, HeldInterrupts, look
 from ...errors import SupervisionError
 from .. import extension
-from ..actors import sampling
+from ..actors import log, sampling
 from ..actors.context import Context, forget, set_fallback
 from ..actors.proc_service import ProcService
 from ..calls import future as futures
@@ -99,6 +99,7 @@ class Client:
         self.root = RootCell(self.hub, record, self.faults.put)
         self.hub.register(ROOT, self.root)
         self.context = Context(self.root)
+        log.outside = str(self.root.instance)
         self.printer = Printer()
         self.pending_output = PendingOutput(self.hub, self.printer)
         self.hub.printed = self.pending_output.printed

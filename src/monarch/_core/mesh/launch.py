@@ -55,6 +55,7 @@ def launch(
         threads: With how many each of them computes; None for what the configuration says.
     """
     cell = context()._cell
+    log.install()
     group = cell.restart_group(restart) if restart is not None else None
     how = _Launch(
         cell, procs, extent, starts, _working_directory(), first, nest(), restart is not None,
