@@ -120,3 +120,11 @@ def test_the_proc_meshes_that_were_spawned_and_not_stopped_are_known(spawn: Spaw
     assert [mesh for mesh in get_active_proc_meshes() if mesh not in before] == [procs]
     procs.stop().get()
     assert get_active_proc_meshes() == before
+
+
+def test_each_difference_has_a_reason() -> None:
+    page = Path(__file__).parents[2] / "docs" / "differences.md"
+    tables = [row for row in page.read_text().splitlines() if row.startswith("| ")]
+    rows = [[cell.strip() for cell in row[2:-1].split(" | ")] for row in tables]
+    assert len(rows) > 300
+    assert [row for row in rows if len(row) != 4 or not row[3]] == []

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from chaos.journal import Disorder, Ended, Heard, Journal
 from chaos.outcome import VALUE, Outcome, outcome_of
 from monarch.actor import Actor, MeshFailure, Port, context, endpoint, this_host
+from monarch.testing import inject
 
 
 class Boom(Exception):
@@ -55,6 +56,8 @@ def checksum(payload: Any) -> int:
 def end_process(how: str) -> None:
     if how.startswith("exit "):
         os._exit(int(how.removeprefix("exit ")))
+    if how == "SIGKILL":
+        inject.Crash().strike()
     os.kill(os.getpid(), signal.Signals[how])
 
 
@@ -93,7 +96,7 @@ class _Base(Actor):
     def do_end(self, stamp: Stamp, how: str) -> None:
         self.check(stamp)
         if how == "SystemExit":
-            raise SystemExit(3)
+            inject.Fail().strike()
         if how in ("abort", "kill", "stop"):
             getattr(context().actor_instance, how)("on purpose")
         else:

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from monarch.actor import Actor, MeshFailure, SupervisionError, endpoint, this_host
+from helpers.workers import workers
+from monarch.actor import (
+    Actor,
+    MeshFailure,
+    SupervisionError,
+    attach_to_workers,
+    endpoint,
+    this_host,
+)
+from monarch.config import configured
 from monarch.supervision import OneForOne
 from monarch.testing.inject import (
     ActorFailurePolicy,
@@ -174,6 +183,24 @@ def test_a_link_that_stays_dropped_is_a_lost_host(
     with pytest.raises(SupervisionError):
         trainers.step.call().get()
     assert faults.wait_for(1)[0].cause == "host"
+
+
+@pytest.mark.processes("hosts with agents of their own")
+def test_a_real_host_is_lost_or_not_heard_of_for_a_moment_or_for_good(faults: Faults) -> None:
+    plan = [DroppedLink(0.1, ranks=[0]), LostHost(ranks=[1]), DroppedLink(3600.0, ranks=[2])]
+    with configured(channel_reconnect_timeout="1s"), workers(3) as found:
+        hosts = attach_to_workers(workers=found.addresses)
+        procs = hosts.spawn_procs()
+        with Injection({Trainer: plan}):
+            trainers = procs.spawn("trainers", Trainer)
+        assert trainers.slice(hosts=0).step.call_one().get() == 1
+        for rank in (1, 2):
+            with pytest.raises(SupervisionError):
+                trainers.slice(hosts=rank).step.call_one().get()
+        assert trainers.slice(hosts=0).step.call_one().get() == 2
+        assert {failure.cause for failure in faults.wait_for(2)} == {"host"}
+        found.kill_agent(2)  # which stands still
+        hosts.shutdown().get()
 
 
 # the names of the release after 0.7

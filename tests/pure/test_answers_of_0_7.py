@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from monarch.job import kubernetes_config
+from monarch.job import SlurmJob, kubernetes_config
 from monarch.job.kubernetes import KubeConfig, KubernetesJob
 from monarch.job.spmd import StoreJob
 
@@ -37,6 +37,11 @@ def test_a_job_for_pods_cannot_run_outside_of_one(
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     assert not KubeConfig().is_out_of_place
     assert not KubeConfig.from_path(str(tmp_path / "config")).is_out_of_place
+
+
+def test_clients_read_the_partition_of_a_slurm_job() -> None:
+    assert SlurmJob({"hosts": 1}, partition="low")._partition == "low"
+    assert SlurmJob({"hosts": 1})._partition is None
 
 
 def test_a_timer_that_has_measured_nothing_says_0_and_warns(
