@@ -394,7 +394,8 @@ def test_a_collector_that_takes_no_metrics_is_told_spans_and_records_all_the_sam
     # those of the first round and of the last
     assert len(collector.of_rank("spans", "step", 0)) == 3
     bodies = {record.body.string_value for _, _, record in collector.found["logs"]}
-    assert {"not of the library", "%d is a number", "half of a pair: \\ud800"} <= bodies
+    said = ("not of the library", "%d is a number", "half of a pair: \\ud800")
+    assert {f"[actor=<root>] {each}" for each in said} <= bodies
 
 
 def test_a_collector_that_takes_long_for_records_is_told_metrics_all_the_same(
