@@ -23,6 +23,7 @@ from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
 _ROOT = "monarch."
+_START = "from monarch._core.processes.proc import main\nmain()\n"
 _PROGRAM = "bootstrap_main"  # is run by ``python -m``, so no package
 
 
@@ -59,10 +60,8 @@ def instead_of(module: str, name: str) -> str:
         name: In it.
     """
     texts = table().instead
-    places = [name, module]
-    while "." in module:
-        module = module.rpartition(".")[0]
-        places.append(module)
+    parts = module.split(".")
+    places = [name, *(".".join(parts[:count]) for count in range(len(parts), 0, -1))]
     text = next((texts[place] for place in places if place in texts), "nothing stands for it here")
     return texts[text[1:]] if text.startswith("@") else text
 
@@ -82,6 +81,8 @@ class _Homes:
             return ModuleSpec(name, loader, is_package=self.is_package(name))  # type: ignore[arg-type]
         parent, _, leaf = home.rpartition(".")
         if parent in modules:  # also ``from parent import leaf``, as it has no such attribute
+            for source in modules[parent].split():
+                import_module(_ROOT + source)  # has it raise what `find` does not
             raise ModuleNotFoundError(f"{name}: {instead_of(parent, leaf)}")
         return None
 
@@ -93,25 +94,25 @@ class _Homes:
         modules, renamed, _ = table()
 
         def find(name: str) -> Any:
-            if name in renamed and modules[home]:
-                source, _, actual = renamed[name].rpartition(".")
-                return getattr(import_module(_ROOT + source), actual)
-            for source in () if name.startswith("__") else modules[home].split():
-                found = getattr(import_module(_ROOT + source), name, None)
-                if found is not None:
-                    return found
-            raise AttributeError(f"{module.__name__}.{name}: {instead_of(home, name)}")
+            try:
+                if name in renamed and modules[home]:
+                    source, _, actual = renamed[name].rpartition(".")
+                    return getattr(import_module(_ROOT + source), actual)
+                for source in () if name.startswith("__") else modules[home].split():
+                    found = getattr(import_module(_ROOT + source), name, None)
+                    if found is not None:
+                        return found
+                why = instead_of(home, name)
+            except ModuleNotFoundError as error:
+                why = str(error)  # of torch; pickle asks every module for any name
+            raise AttributeError(f"{module.__name__}.{name}: {why}")
 
         # PEP 562, for a module made by hand
         module.__getattr__ = find  # type: ignore[method-assign]
 
     def get_source(self, name: str) -> str:
         # what `python -m monarch._src.actor.bootstrap_main` runs
-        return (
-            ""
-            if self.is_package(name)
-            else "from monarch._core.processes.proc import main\nmain()\n"
-        )
+        return "" if self.is_package(name) else _START
 
     def get_code(self, name: str) -> CodeType:
         return compile(self.get_source(name), f"<{name} of 0.7>", "exec")
