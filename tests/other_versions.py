@@ -9,7 +9,7 @@ downloads that CI's machine need not have.
 Without torch the steps are: imports, the smallest program, the names of 0.7, and the tests of
 `tests/api`, `tests/pure` and `tests/procs` that a plain `pytest` runs and that need no torch. With it
 they are those of tensors, RDMA, SPMD and elastic training, and examples. `--light` leaves out tests
-that start processes, `--only` takes some steps.
+that start processes, `--only` takes some steps, `--tests` some files in place of them.
 """
 
 from __future__ import annotations
@@ -129,6 +129,8 @@ def arguments(step: Step, light: bool, workers: int) -> list[str]:
     if not step.tests:
         return [*step.command]
     files = [str(file) for tests in step.tests for file in sorted(ROOT.glob(tests))]
+    if not files:
+        raise SystemExit(f"no such tests: {' '.join(step.tests)}")
     choice = ["-k", step.such] if step.such else ["-m", CHOICE[light]]
     return ["-m", "pytest", "-q", "-n", str(workers), "--dist", "loadfile", *choice, *files]
 
@@ -176,14 +178,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--torch", help="its version; default: none is installed")
     parser.add_argument("--light", action="store_true", help="no tests that start processes")
     parser.add_argument("--only", nargs="+", metavar="STEP", help="the names of some steps")
+    parser.add_argument("--tests", nargs="+", metavar="FILE", help="these, in place of steps")
     parser.add_argument("--workers", type=int, default=2, help="of pytest; default: 2")
     given = parser.parse_args(argv)
     steps = BEGINNING + (WITH_TORCH if given.torch else WITHOUT_TORCH)
+    if given.tests:
+        steps = tuple(Step(tests, tests=[tests]) for tests in given.tests)
     names = [step.name for step in steps]
     unknown = set(given.only or ()).difference(names)
     if unknown:
         parser.error(f"no such steps: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
-    if given.light and not given.torch:
+    if given.light and not given.torch and not given.tests:
         steps = steps[:-1]
     python = environment(interpreter(given.python), given.torch)
     chosen = [step for step in steps if step.name in (given.only or names)]
