@@ -13,7 +13,7 @@ from . import logs
 from .faults import STAGES
 from .logs import loss
 from .question import MOST, HostQuestion, Row, fills
-from .world import Proc
+from .world import TOTAL, Proc
 
 _BYTES = 1340  # of a message
 _GIB = 1 << 30
@@ -41,7 +41,7 @@ def _host_history(asked: HostQuestion) -> Iterator[Row]:
         used = 40 * _GIB + many * sum(world.memory(proc, at) for proc in alive)
         cpu = many * sum(world.busy(proc, at) for proc in alive)
         sent = int(world.steps(at)) * 1_400_000_000
-        yield int(at * 1e6), asked.host.id, load, used, 0, cpu, sent, sent
+        yield int(at * 1e6), asked.host.id, load, used, 0, cpu, sent, sent, 59.0
 
 
 @fills("actor_status_events")
@@ -110,7 +110,7 @@ def _steps(asked: HostQuestion) -> Iterator[Row]:
         for step in asked.steps(proc, fewest=32):
             end, took = asked.world.begin_of(step + 1, odd), asked.world.took(proc, step)
             us = int(took * 1e6)
-            yield int(end * 1e6), proc.id, proc.actor_id, proc.rank, step + 1, us, us
+            yield int(end * 1e6), proc.id, proc.actor_id, proc.rank, step + 1, us, us, TOTAL
 
 
 @fills("metric_history")

@@ -14,6 +14,7 @@ from .question import NOW, HostQuestion, Row, fills
 from .world import Proc, noise
 
 _GIB = 1 << 30
+_DISK = 2048 * _GIB
 
 
 @fills("actors")
@@ -69,7 +70,7 @@ def _hosts(asked: HostQuestion) -> Iterator[Row]:
     load = round(1.1 * sum(bool(world.does(proc, asked.now)[0]) for proc in asked.alive), 2)
     yield (
         host.id, asked.us, host.name, host.machine, 2101, 192, load, 2048 * _GIB, 2048 * _GIB - used - 40 * _GIB, 0, cpu, sent, sent,
-        int((world.since - 86_400) * 1e6),
+        int((world.since - 86_400) * 1e6), "/", _DISK, _DISK * 41 // 100,
     )  # fmt: skip
 
 
@@ -164,7 +165,7 @@ def _waits(asked: HostQuestion) -> Iterator[Row]:
 def _handled(asked: HostQuestion) -> Iterator[Row]:
     for proc in asked.alive:
         mesh, count = proc.mesh, asked.world.handled(proc, asked.now)
-        yield proc.actor_id, proc.id, mesh.actor, proc.rank, mesh.endpoint, count, 0
+        yield proc.actor_id, proc.id, mesh.actor, proc.rank, mesh.endpoint, count, 0, None
 
 
 @fills("stacks")

@@ -17,6 +17,9 @@ from .faults import FAULTS, STACKS, STAGES, Frames
 STEP = 1.25
 """Seconds that a step takes."""
 
+TOTAL = 40_000
+"""Steps that the training is to have."""
+
 TRAINER, LOADER, METRICS = "trainer", "loader", "metrics"
 MOST_RANKS = 20_000
 

@@ -76,6 +76,12 @@ SELECT mesh, rank, pid, rss_bytes // 1048576 AS mib, cpu_seconds, threads FROM p
 -- Is a process stopped, or stuck in the kernel?
 SELECT mesh, rank, pid, os_state FROM procs WHERE os_state IN ('stopped', 'traced', 'disk') ORDER BY mesh, rank;
 
+-- Which hosts have a disk that is nearly full?
+SELECT machine, disk, disk_available_bytes // 1048576 AS free_mib FROM hosts WHERE disk_available_bytes < disk_bytes / 10 ORDER BY free_mib;
+
+-- What has raised, and when last?
+SELECT actor, rank, endpoint, failed, make_timestamp(failed_us) AS last FROM handled WHERE failed > 0 ORDER BY last DESC;
+
 -- Which hosts are short of memory, or busy?
 SELECT machine, cpus, load_1m, memory_available_bytes * 100 // memory_bytes AS free_percent, swap_used_bytes FROM hosts ORDER BY free_percent;
 

@@ -329,10 +329,7 @@ def say(text: str) -> None:
 
 
 def choose(
-    path: StrPath,
-    *parts: str,
-    root: StrPath = "",
-    tell: Callable[[str], object] | None = say,
+    path: StrPath, *parts: str, root: StrPath = "", tell: Callable[[str], object] | None = say
 ) -> tuple[str, str]:
     """Find a place for files: a folder, or one in the user's state folder where it is not ours.
 

@@ -26,6 +26,7 @@ from monarch.job import (
     load_current_job,
     set_current_job,
 )
+from monarch.tools.cli import _GROUPS
 
 if TYPE_CHECKING:
     from helpers.jobs import Home
@@ -153,7 +154,6 @@ def test_a_worker_without_a_secret_is_refused_with_what_to_do(
         ("apply", "jobs.x"),
         ("serve",),
         ("serve", "--job", "jobs.x", "torchrun", "train.py"),
-        ("serve", "--job", "jobs.job", "ls"),
         ("serve", "--job", "jobs.job", "torchrun", "nowhere.py"),
         ("context", "rm", "nowhere"),
         ("context", "use", "../up"),
@@ -169,6 +169,42 @@ def test_a_mistake_is_an_error_that_says_what_is_wrong(
     assert said.out == ""
     assert said.err.startswith("error: ")
     assert "Traceback" not in said.err
+
+
+GONE = "999999999"  # no process has this id
+FAILS = {
+    "why": GONE, "stacks": GONE, "list": GONE, "dashboard": GONE, "query": f"{GONE} SHOW", "snapshot": f"-p {GONE}",
+    "metrics": f"-p {GONE}",
+    "profile": GONE, "debug": GONE, "admin": GONE, "logs": "nowhere", "status": "", "kill": "", "apply": "", "serve": "",
+    "exec": "true", "shell": "", "scale": "trainers=2", "bounce": "", "sync": "", "port-forward": "trainers:80", "context": "use ../up",
+    "worker": "--listen nonsense", "secret": "jobs.py", "run": "nowhere.py",
+}  # fmt: skip
+"""What each command says status 1 to, where nothing runs."""
+
+NEVER_FAILS = {"doctor", "rdma", "demo", "tui", "report"}
+"""Those that need no program, or a terminal."""
+
+MISUSED = {
+    "why": f"{GONE} -p {GONE}", "stacks": "run.duckdb", "list": "run.duckdb", "profile": f"{GONE} --seconds soon",
+    "snapshot": "--timeout soon",
+    "query": "SQL --file x", "debug": "--json", "exec": "--point x true", "port-forward": "trainers", "scale": "trainers",
+    "run": "--nproc-per-node x a.py",
+    "doctor": "--device cpu", "logs": "--level loud", "secret": "a b", "context": "use"
+}  # fmt: skip
+"""What makes no sense, whatever runs."""
+
+
+def test_each_command_has_the_same_exit_statuses(monarch: Type) -> None:
+    listed = {word for of in _GROUPS.values() for words in of.values() for word in words}
+    assert listed == FAILS.keys() | NEVER_FAILS
+    unknown = {each: monarch(each, "--no-such-option").exit_code for each in sorted(listed)}
+    assert unknown == dict.fromkeys(listed, 2)
+    failed = {each: monarch(each, *args.split()) for each, args in FAILS.items()}
+    assert {each: said.exit_code for each, said in failed.items()} == dict.fromkeys(FAILS, 1)
+    quiet = [each for each, said in failed.items() if not (said.err or each == "status")]
+    assert quiet == []
+    misused = {each: monarch(each, *args.split()) for each, args in MISUSED.items()}
+    assert {each: said.exit_code for each, said in misused.items()} == dict.fromkeys(MISUSED, 2)
 
 
 def test_certificates_and_a_secret_exclude_each_other(monarch: Type) -> None:

@@ -108,7 +108,7 @@ def test_a_command_of_the_command_line_runs_where_it_is_told(cluster: Home) -> N
         "exec", "--mesh", "third", "ls", exit_code=1
     )
     assert "--point takes DIM=NUMBER, got 'x'" in cluster.monarch(
-        "exec", "--point", "x", "ls", exit_code=1
+        "exec", "--point", "x", "ls", exit_code=2
     )
     cluster.monarch("exec", "--kill", "true")
     cluster.wait_nothing_left()

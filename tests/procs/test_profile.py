@@ -261,7 +261,7 @@ def test_the_command_profiles_a_running_program(tmp_path: Path) -> None:
         handled = [each for each in found if each.category == "message"]
         assert handled and {arrow for each in handled for arrow in each.ends} == sends
         wrong = program.monarch("profile", "-p", str(program.pid), "--time", "soon")
-        assert wrong.returncode == 1 and "duration must be a positive number" in wrong.stderr
+        assert wrong.returncode == 2 and "duration must be a positive number" in wrong.stderr
         program.end()
 
 

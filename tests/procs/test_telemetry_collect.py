@@ -70,6 +70,11 @@ def test_actors_procs_and_meshes_are_joined_by_their_ids(spawn: Spawn) -> None:
     )
     was = tables("host_history").rows("host_history")  # since somebody has first asked
     assert {row["host_id"] for row in was} == {host["id"]}
+    disk = os.statvfs(host["disk"])
+    assert host["disk"] in ("/", "/tmp", "/dev/shm") or os.getcwd().startswith(host["disk"])
+    assert 0 <= host["disk_available_bytes"] < host["disk_bytes"]
+    assert host["disk_bytes"] <= disk.f_blocks * disk.f_frsize
+    assert all(0 <= row["disk_percent"] <= 100 for row in was)
     assert all(0 < row["memory_used_bytes"] < host["memory_bytes"] for row in was)
     assert was[-1]["timestamp_us"] >= host["timestamp_us"] and was[-1]["load_1m"] >= 0
     [client] = [row for row in found.rows("actors") if row["status"] == "Client"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,7 @@ def counts(name: str) -> dict[tuple[int, str], tuple[int, int]]:
 def test_handled_messages_are_counted_exactly_by_endpoint_without_any_switch(
     spawn: Spawn, cls: Any
 ) -> None:
-    works = spawn({"gpus": 2}).spawn("counted", cls)
+    works, began = spawn({"gpus": 2}).spawn("counted", cls), time.time_ns() // 1000
     for _ in range(100):
         works.slice(gpus=0).add.broadcast(1)
     for _ in range(3):
@@ -81,6 +82,12 @@ def test_handled_messages_are_counted_exactly_by_endpoint_without_any_switch(
     wanted = {(0, "add"): (101, 0), (1, "add"): (1, 0), (1, "fail"): (3, 3)}
     # a reply is sent before its call is over
     wait_until(lambda: counts("counted") == wanted, what="the counts")
+    raised = {
+        (row["rank"], row["endpoint"]): row["failed_us"]
+        for row in rows("handled")
+        if row["actor"] == "counted"
+    }
+    assert raised.pop((1, "fail")) >= began and set(raised.values()) == {None}
     # those of a mesh that was stopped stay, and have handled nothing
     handled = {
         row["rank"]: row["handled"]

@@ -32,7 +32,7 @@ class Trains(Actor):
     @endpoint
     def train(self, steps: int) -> None:
         for number in range(steps):
-            step(number)
+            step(number, total=steps)
             with span("forward", batch=number):
                 self.samples.add(8, {"split": "train"})
             self.loss.set(1 / (number + 1))
@@ -178,5 +178,6 @@ def test_steps_tell_each_rank_and_how_long_its_last_step_took(spawn: Spawn) -> N
     assert {row["actor_id"] for row in found} <= {
         row["id"] for row in rows("actors") if row["name"] == "trains"
     }
+    assert {row["total"] for row in found} == {3}
     with pytest.raises(TypeError, match="step\\(\\) takes the number of the step, got 'one'"):
         step("one")  # type: ignore[arg-type]  # what is tested

@@ -12,7 +12,7 @@ from monarch.admin.picture import delta
 from monarch.tui.http import open_access
 from monarch.tui.picture import Picture, drawn
 from monarch.tui.sources import LogSource, TreeLine, parse_tree
-from monarch.tui.text import duration, plain, size, wrapped
+from monarch.tui.text import duration, folded, plain, size, wrapped
 
 
 def test_a_picture_and_its_deltas_give_the_next_picture() -> None:
@@ -76,6 +76,17 @@ def test_lines_of_logs_that_come_twice_are_kept_once_and_the_oldest_go() -> None
         and source.dropped == 10_000
         and source.lines[-1]["text"] == "19999"
     )
+
+
+def test_a_line_is_folded_by_its_cells_and_loses_nothing() -> None:
+    row = [("! slow", "bold red"), (" waits for 世界世界", ""), ("\x1b[2Jend", "")]
+    assert [[text for text, _ in line] for line in folded(row, 12)] == [
+        ["! slow", " waits"],
+        ["    ", " for 世"],
+        ["    ", "界世界", "en"],
+        ["    ", "d"],
+    ]
+    assert list(folded([], 12)) == [[]] and list(folded(row, 80)) == [[row[0], row[1], ("end", "")]]
 
 
 @pytest.mark.parametrize(

@@ -108,11 +108,7 @@ def owners_of(hub: MessageHub) -> list[BaseCell]:
 
 
 def _blocked(
-    cell: ActorCell | None,
-    task: object,
-    since: float,
-    future: FutureState,
-    numbers: dict[int, int],
+    cell: ActorCell | None, task: object, since: float, future: FutureState, numbers: dict[int, int]
 ) -> Blocked:
     operation = operation_of(future)
     owed = (operation.unanswered() if operation is not None else None) or _NO_CALL

@@ -47,11 +47,7 @@ def document(base: str) -> dict[str, Any]:
                 "token": {"type": "http", "scheme": "bearer"},
                 "session": {"type": "apiKey", "in": "header", "name": SESSION},
             },
-            "schemas": {
-                "Node": schemas.NODE,
-                "Admin": schemas.ADMIN,
-                "Error": schemas.ERROR,
-            },
+            "schemas": {"Node": schemas.NODE, "Admin": schemas.ADMIN, "Error": schemas.ERROR},
         },
     }
 

@@ -138,8 +138,7 @@ def last_picture(found: Collected, verdict: Verdict) -> dict[str, Any]:
         else ""
     )
     return picture(
-        found,
-        replace(verdict, status=STUCK, sentence=f"Ended by an unhandled failure{why}"),
+        found, replace(verdict, status=STUCK, sentence=f"Ended by an unhandled failure{why}")
     )
 
 

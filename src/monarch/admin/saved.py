@@ -162,10 +162,7 @@ def _read(path: str, table: str) -> Collected:
 
 
 def _collected(
-    path: str,
-    tables: Sequence[str],
-    lines: LineFilter | None,
-    columns: Mapping[str, Sequence[str]],
+    path: str, tables: Sequence[str], lines: LineFilter | None, columns: Mapping[str, Sequence[str]]
 ) -> Collected:
     each = {table: _table(path, table).get() for table in tables}
     read = {

@@ -57,10 +57,7 @@ class SshCommand:
         self.log = log
         self.name = f"{host!r}{what and ', '}{what}"
         self._heard = b""
-        with (
-            opened(log.parent) as folder,
-            open(folder.open(log.name, APPEND), "ab") as file,
-        ):
+        with opened(log.parent) as folder, open(folder.open(log.name, APPEND), "ab") as file:
             # the file is appended to: lines of an earlier ssh must not count as said by this one
             self._begin = file.tell()
             try:

@@ -14,14 +14,7 @@ from functools import partial
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
 
-from .._core.plane import (
-    ControlRequest,
-    ControlService,
-    Hub,
-    ProcAddress,
-    handles,
-    subscribe,
-)
+from .._core.plane import ControlRequest, ControlService, Hub, ProcAddress, handles, subscribe
 from ..errors import BackpressureError
 from . import records
 from .directories import Directories

@@ -33,9 +33,7 @@ _WITHOUT_EFFECT = {
     "duplicate_stderr_filters": "`monarch logs --grep` looks for lines",
     "numa_binding": "numactl before the script does it, with --no-python",
 }
-_VARIABLES = {
-    "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "lines begin with the rank, [rank 0]",
-}
+_VARIABLES = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "lines begin with the rank, [rank 0]"}
 """Variables of torchrun that have no effect, and why."""
 
 _KNOWN = {

@@ -99,10 +99,7 @@ class _Host(HostAnswers):
     """
 
     def __init__(
-        self,
-        service: plane.ControlService,
-        record: Collect,
-        description: plane.HostDescription,
+        self, service: plane.ControlService, record: Collect, description: plane.HostDescription
     ) -> None:
         self._service = service
         self._record = record

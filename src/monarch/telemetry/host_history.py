@@ -1,4 +1,4 @@
-"""Load and memory of a host over the last ten minutes: a row each ten seconds.
+"""Load, memory and disk of a host over the last ten minutes: a row each ten seconds.
 
 A host agent begins with that when it is first asked for the host, and goes on: programs that are
 not looked at pay nothing, and later looks show the time in between.
@@ -34,6 +34,7 @@ class Figures(NamedTuple):
         cpu: Seconds that its CPUs have worked.
         received: Bytes, since it started.
         sent: Bytes, since it started.
+        disk: Per cent in use of the fullest.
     """
 
     load: float | None
@@ -42,6 +43,7 @@ class Figures(NamedTuple):
     cpu: float | None
     received: int | None
     sent: int | None
+    disk: float | None = None
 
 
 class Timers(Protocol):

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from .._core.plane import SYSTEM
@@ -32,6 +33,7 @@ def _status_events(asked: Asked) -> Iterator[Row]:
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_LOCAL = ("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "overlay", "tmpfs")
 _STATES = {
     "T": "stopped",
     "t": "traced",
@@ -46,11 +48,11 @@ _STATES = {
 def _hosts(asked: Asked) -> Iterator[Row]:
     description = asked.description
     begin(asked, _figures)  # start the history: a reader of hosts will want earlier values, too
-    memory, now = _fields("/proc/meminfo"), _figures()
+    memory, now, booted = _fields("/proc/meminfo"), _figures(), _stat().get("btime")
     yield (
         host_id(description.agent.host), asked.now_us, description.agent.host, description.machine, description.pid,
         os.cpu_count() or 1, now.load, memory.get("MemTotal"), memory.get("MemAvailable"), now.swap, now.cpu, now.received, now.sent,
-        _started(),
+        1_000_000 * int(booted[0]) if booted else None, *_disk(),
     )  # fmt: skip
 
 
@@ -128,15 +130,15 @@ def _process(pid: int) -> Row:
 
 
 def _figures() -> Figures:
-    memory = _fields("/proc/meminfo")
-    load, cpu = None, None
-    with suppress(OSError, ValueError):
+    memory, load, cpu = _fields("/proc/meminfo"), None, None
+    with suppress(OSError):
         load = os.getloadavg()[0]
-    with suppress(OSError, ValueError, IndexError), open("/proc/stat") as file:
-        times = list(map(int, file.readline().split()[1:9]))
+    if len(times := [*map(int, _stat().get("cpu", ())[:8])]) > 4:
         cpu = (sum(times) - times[3] - times[4]) / _TICK
     used, swap = _used(memory, "MemTotal", "MemAvailable"), _used(memory, "SwapTotal", "SwapFree")
-    return Figures(load, used, swap, cpu, *_network())
+    _, size, free = _disk()
+    full = 100 * (size - free) / size if size and free is not None else None
+    return Figures(load, used, swap, cpu, *_network(), full)
 
 
 def _used(memory: dict[str, int], all_of_it: str, free: str) -> int | None:
@@ -144,13 +146,29 @@ def _used(memory: dict[str, int], all_of_it: str, free: str) -> int | None:
     return total - left if total is not None and left is not None else None
 
 
-def _started() -> int | None:
-    """When the machine was started, in microseconds since 1970."""
-    with suppress(OSError, ValueError, IndexError), open("/proc/stat") as file:
-        return next(
-            (int(line.split()[1]) * 1_000_000 for line in file if line[:5] == "btime"), None
-        )
-    return None
+def _disk() -> tuple[str | None, int | None, int | None]:
+    """The fullest of the disks below this folder, TMPDIR and /dev/shm: where, bytes, available ones.
+
+    Local ones alone: a network file system that is gone would hold up the agent for ever.
+    """
+    found = []
+    with suppress(OSError):
+        with open("/proc/self/mounts") as file:
+            kinds = {where: kind for _, where, kind, *_ in map(str.split, file)}
+        for path in map(Path, (os.getcwd(), os.environ.get("TMPDIR", "/tmp"), "/dev/shm")):
+            where = next((each for each in map(str, (path, *path.parents)) if each in kinds), "")
+            if kinds.get(where) in _LOCAL and (disk := os.statvfs(where)).f_blocks:
+                used = disk.f_blocks - disk.f_bfree  # as `df` counts: less what root alone may use
+                size, free = used + disk.f_bavail, disk.f_bavail
+                found.append((where, size * disk.f_frsize, free * disk.f_frsize))
+    return min(found, key=lambda each: each[2] / each[1], default=(None, None, None))
+
+
+def _stat() -> dict[str, list[str]]:
+    """The numbers of ``/proc/stat`` by the names of its lines; none where it can't be read."""
+    with suppress(OSError), open("/proc/stat") as file:
+        return {name: numbers for name, *numbers in map(str.split, file)}
+    return {}
 
 
 def _fields(path: str) -> dict[str, int]:

@@ -117,7 +117,7 @@ def _built_in(asked: Asked) -> Iterator[tuple[str, str, dict[str, Any], bool, in
         begun, queued = sum(begun_by(cell).values()), len(cell.queued())
         handled += begun
         yield "actor.messages_received", _ENGINE, attributes, True, begun
-        raised = sum(cell.raised.copy().values())
+        raised = sum(count for count, _ in cell.raised.copy().values())
         yield "actor.message_receive_errors", _ENGINE, attributes, True, raised
         yield "actor.message_queue_size", _ENGINE, attributes, False, queued
         yield "mailbox.posts", _ENGINE, attributes, True, begun + queued

@@ -100,7 +100,7 @@ def _handled(asked: Asked) -> Iterator[Row]:
         raised = cell.raised.copy()
         who = actor_id(hub.address, cell.uid), here, cell.record.name, cell.record.rank.rank
         for endpoint, begun in plane.begun_by(cell).items():
-            yield *who, endpoint, begun - active.count(endpoint), raised.get(endpoint, 0)
+            yield *who, endpoint, begun - active.count(endpoint), *raised.get(endpoint, (0, None))
 
 
 @produces("actor_status_events")

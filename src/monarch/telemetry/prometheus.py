@@ -38,6 +38,8 @@ _STATES: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str, str], ...]]] = {
             ("swap_used_bytes", "monarch_host_swap_used_bytes", "gauge"),
             ("rx_bytes", "monarch_host_network_receive_bytes_total", "counter"),
             ("tx_bytes", "monarch_host_network_transmit_bytes_total", "counter"),
+            ("disk_bytes", "monarch_host_disk_bytes", "gauge"),
+            ("disk_available_bytes", "monarch_host_disk_available_bytes", "gauge"),
         ),
     ),
     "gpus": (

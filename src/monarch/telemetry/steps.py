@@ -31,8 +31,8 @@ class _Mark(NamedTuple):
     busy: int | None
 
 
-# time, actor, rank, number; the time since the mark before, and of that what its messages took
-_steps: deque[tuple[int, int, int, int, int | None, int | None]] = deque(maxlen=_MOST)
+# time, actor, rank, number; the time since the mark before, of that what its messages took; total
+_steps: deque[tuple[int, int, int, int, int | None, int | None, int | None]] = deque(maxlen=_MOST)
 _last_steps: dict[int, _Mark] = {}
 
 
@@ -60,22 +60,25 @@ class _BusySampler:
         return self._busy + sum(now - begin for begin in self._begun.copy().values())
 
 
-def step(number: int | None = None) -> None:
+def step(number: int | None = None, *, total: int | None = None) -> None:
     """Say that a step of training begins: the time since the one before is what that has taken.
 
     Called by each rank.
 
     Args:
         number: Which; by default one more than the last.
+        total: How many there will be: the dashboard then tells how much is done, and for how long
+            it goes on.
 
     Raises:
         TypeError: It is no whole number.
         ValueError: It is one that 64 bits can't hold.
     """
-    if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
-        raise TypeError(f"step() takes the number of the step, got {number!r}")
-    if number is not None and not fits(number):
-        raise ValueError(f"step() takes a number of 64 bits, got {number!r}")
+    for each in (number, total):
+        if each is not None and (isinstance(each, bool) or not isinstance(each, int)):
+            raise TypeError(f"step() takes the number of the step, got {each!r}")
+        if each is not None and not fits(each):
+            raise ValueError(f"step() takes a number of 64 bits, got {each!r}")
     current = context()
     here = current.actor_instance
     uid, busy = here.actor_id.uid, _busy(current._cell)
@@ -87,7 +90,7 @@ def step(number: int | None = None) -> None:
         took = now - last.at
         if busy is not None and last.busy is not None:
             own = min(took, (busy - last.busy) // 1000)
-    _steps.append((now, uid, here.rank.rank, which, took, own))
+    _steps.append((now, uid, here.rank.rank, which, took, own, total))
     _last_steps[uid] = _Mark(which, now, busy)
     while len(_last_steps) > _MOST:  # of actors that have ended
         _last_steps.pop(next(iter(_last_steps)))
@@ -106,7 +109,7 @@ def _busy(cell: Any) -> int | None:
 def recent_steps(most: int) -> dict[int, list[tuple[int, int, int]]]:
     """The last steps of each actor, in microseconds: when each ended, its time, the busy part."""
     found: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    for at, uid, _, _, took, own in list(_steps):
+    for at, uid, _, _, took, own, _ in list(_steps):
         if took is not None:
             found[uid].append((at, took, took if own is None else own))
     return {uid: steps[-most:] for uid, steps in found.items()}

@@ -19,13 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .._core.plane import (
-    ControlRequest,
-    ControlService,
-    ProcAddress,
-    current_hub,
-    handles,
-)
+from .._core.plane import ControlRequest, ControlService, ProcAddress, current_hub, handles
 from .gloo import TIMEOUT
 from .in_process import PerProc
 from .instructions import Poison

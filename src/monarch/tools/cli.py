@@ -1,7 +1,7 @@
 """The commands. Each is a thin layer over the public API; results go to stdout, all else to stderr.
 
 Exit status: 0 if it worked, 1 if it did not, with one line that says why, 2 for wrong usage. What
-`monarch why` finds is 0, 3 or 4; docs/commands.md has those of commands that run others.
+`monarch why` finds is 0, 3, 4 or 5; docs/commands.md has those of commands that run others.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import typer
 
 from .._words import TameStream, bare, tame
 from ..errors import MonarchError
+from .utils import Misuse
 
 # What the user can put right; anything else is a bug, and shows a traceback.
 _USER_ERRORS = (MonarchError, ValueError, ImportError, OSError, NotImplementedError)
@@ -108,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         shown = Console(stderr=True, highlight=False, soft_wrap=True)
         shown.print(Text.assemble(("error: ", "bold red"), _note(str(error))))
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, Misuse) else 1)
 
 
 class _Note(logging.Formatter):

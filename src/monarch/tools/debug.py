@@ -20,6 +20,7 @@ from ..debugger.console import Completer, Console, PlainTerminal, Terminal
 from ..debugger.dap import Port, find
 from ..programs import Connection
 from .found import OPTION, reach, split
+from .utils import Misuse
 
 _HISTORY = "~/.monarch/debug_history"
 # as pdb shows it
@@ -75,9 +76,7 @@ def debug(
 def _serve_editors(connection: Connection, wanted: str, port: int, as_json: bool) -> None:
     found = re.fullmatch(r"(?P<mesh>[^\[\]]+)\[(?P<ranks>[^\[\]]+)\]", wanted)
     if found is None:
-        raise ValueError(
-            f"--dap takes a mesh of procs and ranks, such as trainers[3], not {wanted!r}"
-        )
+        raise Misuse(f"--dap takes a mesh of procs and ranks, such as trainers[3], not {wanted!r}")
     token = secrets.token_urlsafe(24)
     for index, proc in enumerate(find(connection, found["mesh"], found["ranks"], _unreached)):
         name = f"{proc.mesh}[{proc.rank}]"

@@ -16,6 +16,7 @@ from ..job import telemetry
 from ..job.commands import Running, RunningCommand, places_of, start
 from .completion import mesh_names
 from .found import applied
+from .utils import Misuse
 
 ENV = Annotated[
     list[str] | None, typer.Option("-e", "--env", help="NAME=VALUE, a variable for it.")
@@ -133,12 +134,12 @@ def numbers(text: str | None, option: str) -> dict[str, int]:
     try:
         return {name: int(number) for name, number in pairs}
     except ValueError:
-        raise ValueError(f"{option} takes DIM=NUMBER, got {text!r}") from None
+        raise Misuse(f"{option} takes DIM=NUMBER, got {text!r}") from None
 
 
 def pair(text: str, option: str, form: str) -> tuple[str, str]:
     """``NAME=VALUE`` as a pair."""
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise ValueError(f"{option} takes {form}, got {text!r}")
+        raise Misuse(f"{option} takes {form}, got {text!r}")
     return name, value

@@ -15,6 +15,7 @@ from .._words import named
 from ..job import current, telemetry
 from ..job.logs import folder_of
 from ..programs import Connection, Program, choose, connect, find
+from .utils import Misuse
 
 _HELP = """A process id; a job, as its context or module.attribute; or the file of a run. Default:
 the only program, or that of this folder; a terminal asks which of several."""
@@ -49,7 +50,7 @@ def found(program: str | None, option: str | None = None) -> Program | Path:
         JobError: There is no such job, or no program uses it, and none has left a run.
     """
     if program is not None and option is not None:
-        raise ValueError(f"give either PROGRAM or --program, not both {program!r} and {option!r}")
+        raise Misuse(f"give either PROGRAM or --program, not both {program!r} and {option!r}")
     what = program or option
     if what is None or what.isdigit():
         return _running(None if what is None else int(what))
@@ -76,7 +77,7 @@ def reach(program: str | None, option: str | None = None) -> Connection:
     what = found(program, option)
     if isinstance(what, Path):
         told = "`monarch why`, `query` and `dashboard` read the files of runs"
-        raise ValueError(f"this needs a program that runs, and {what} is a file: {told}")
+        raise Misuse(f"this needs a program that runs, and {what} is a file: {told}")
     return connect(what)
 
 

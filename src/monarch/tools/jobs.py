@@ -32,10 +32,7 @@ def apply(
 
 
 @app.command(epilog="Example: monarch kill")
-def kill(
-    context: CONTEXT = None,
-    as_json: JSON = False,
-) -> None:
+def kill(context: CONTEXT = None, as_json: JSON = False) -> None:
     """End the running job of a context, and all that it started."""
     saved = running(context)
     described, number = repr(saved), saved.apply_id

@@ -19,6 +19,7 @@ from ..job.forward import ForwardedPort
 from .exec import pick
 from .found import CONTEXT, running
 from .json_option import JSON
+from .utils import Misuse
 
 _PLACE = re.compile(r"(?P<mesh>[^][:]+)(\[(?P<rank>\d+)\])?:(?P<port>\d+)")
 _LAST_PORT = 65535
@@ -49,9 +50,7 @@ def port_forward(
     """
     found = _PLACE.fullmatch(place)
     if found is None or not 0 < int(found["port"]) <= _LAST_PORT:
-        raise ValueError(
-            f"port-forward takes MESH[RANK]:PORT, such as trainers[0]:6006, got {place!r}"
-        )
+        raise Misuse(f"port-forward takes MESH[RANK]:PORT, such as trainers[0]:6006, got {place!r}")
     port = int(found["port"])
     saved = running(context)
     telemetry.look_on()

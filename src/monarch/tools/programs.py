@@ -18,6 +18,7 @@ from ..errors import SupervisionError
 from ..programs import Program, connect, find, procs_of
 from .found import PROGRAM, found
 from .json_option import JSON
+from .utils import Misuse
 
 _WIDEST = 2000  # characters
 
@@ -36,13 +37,10 @@ def list_programs(program: PROGRAM = None, as_json: JSON = False) -> None:
         return
     table = table_of("pid> kind for> hosts> meshes command")
     for row in rows:
-        meshes = row["meshes"]
-        shown = (
-            row["error"] or ", ".join(f"{name} ({procs})" for name, procs in meshes.items()) or "-"
-        )
+        told = ", ".join(f"{name} ({procs})" for name, procs in row["meshes"].items())
         table.add_row(
             str(row["pid"] or "?"), row["kind"], duration(time.time() - row["since"]),
-            str(len(row["hosts"]) or "-"), Text(named(shown)), Text(named(row["command"])),
+            str(len(row["hosts"]) or "-"), Text(named(row["error"] or told or "-")), Text(named(row["command"])),
         )  # fmt: skip
     console().print(table)
 
@@ -50,7 +48,7 @@ def list_programs(program: PROGRAM = None, as_json: JSON = False) -> None:
 def _chosen(program: str | None) -> list[Program]:
     one = None if program is None else found(program)
     if isinstance(one, Path):
-        raise ValueError(f"{one} is a file: of programs that run, say which")
+        raise Misuse(f"{one} is a file: of programs that run, say which")
     return find() if one is None else [one]
 
 

@@ -23,6 +23,7 @@ from ..telemetry.run_file import snapshot_source, write_run
 from ..why.run import judged
 from .found import OPTION, found, reach, split
 from .json_option import JSON, say
+from .utils import Misuse
 
 app = typer.Typer()
 
@@ -74,7 +75,7 @@ def query(
     except TimeoutError as error:
         _fail(f"{error}: try a longer --timeout")
     except (MonarchError, ValueError, ImportError, OSError) as error:
-        _fail(str(error))
+        _fail(str(error), 2 if isinstance(error, Misuse) else 1)
     _print(answer, _Format.json if as_json else output)
 
 
@@ -106,16 +107,16 @@ def snapshot(
 
 def _statement(words: list[str], file: Path | None) -> str:
     if len(words) > 1:
-        raise ValueError(f"give a program and one statement, in quotes: {words[0]!r} is neither")
+        raise Misuse(f"give a program and one statement, in quotes: {words[0]!r} is neither")
     sql = words[0] if words else None
     if sql is not None and file is not None:
-        raise ValueError("give either SQL or --file")
+        raise Misuse("give either SQL or --file")
     if file is not None:
         return file.read_text()
     if sql == "-" or (sql is None and not sys.stdin.isatty()):
         return sys.stdin.read()
     if sql is None:
-        raise ValueError("give SQL, - for stdin, or --file")
+        raise Misuse("give SQL, - for stdin, or --file")
     return sql
 
 
@@ -127,16 +128,14 @@ def duration(text: str) -> float:
     """
     found = _DURATION.fullmatch(text)
     if found is None or not float(found[1]):
-        raise ValueError(
-            "duration must be a positive number followed by ms, s, m, or h, such as 10s, not"
-            f" {text!r}"
-        )
+        form = "a positive number followed by ms, s, m, or h, such as 10s"
+        raise Misuse(f"duration must be {form}, not {text!r}")
     return float(found[1]) * _UNITS[found[2]]
 
 
-def _fail(reason: str) -> NoReturn:
+def _fail(reason: str, status: int = 1) -> NoReturn:
     typer.echo(f"monarch query: {reason}", err=True)
-    raise typer.Exit(1)
+    raise typer.Exit(status)
 
 
 def _print(answer: QueryResult, output: _Format) -> None:

@@ -25,6 +25,7 @@ from .completion import mesh_names
 from .exec import pick
 from .found import applied
 from .json_option import JSON
+from .utils import Misuse, reading
 
 app = typer.Typer()
 
@@ -56,8 +57,9 @@ def run(
     reader.add_argument(
         "--json", action="store_true", help="print how it has ended as JSON, behind the output"
     )
-    parsed = reader.parse_args(arguments or [])
-    options = options_of(parsed)
+    with reading():
+        parsed = reader.parse_args(arguments or [])
+        options = options_of(parsed)
     _check(options, "run")
     _launch(lambda: _hosts(parsed.job, parsed.mesh, options.nodes), options, parsed.json)
 
@@ -102,7 +104,8 @@ def serve(
         raise JobError(
             f"{described!r} has no command of its own: give one, such as torchrun train.py"
         )
-    options = parse_command(command) if command else described._options  # type: ignore[attr-defined]
+    with reading():
+        options = parse_command(command) if command else described._options  # type: ignore[attr-defined]
     _check(options, "serve")
     _launch(lambda: pick(described.state()._hosts, mesh), options, as_json, described)
 
@@ -143,9 +146,9 @@ def _launch(
 def _hosts(spec: str | None, mesh: str | None, nodes: tuple[int, int] | None) -> HostMesh:
     if spec is None:
         if mesh is not None:
-            raise ValueError("--mesh names a mesh of a job: give --job as well")
+            raise Misuse("--mesh names a mesh of a job: give --job as well")
         if nodes is not None and nodes[0] > 1:
-            raise ValueError(
+            raise Misuse(
                 f"--nnodes asks for {nodes[0]} hosts: --job MODULE.NAME says where they are"
             )
         return this_host()

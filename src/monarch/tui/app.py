@@ -138,11 +138,7 @@ class Dashboard(App[None]):
     ]
 
     def __init__(
-        self,
-        access: Access,
-        refresh: float = REFRESH,
-        theme: str | None = None,
-        lang: str = "en",
+        self, access: Access, refresh: float = REFRESH, theme: str | None = None, lang: str = "en"
     ) -> None:
         speak(lang)
         super().__init__()

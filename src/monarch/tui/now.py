@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
+
+from rich.cells import cell_len
 
 from .._words import since
 from ..logs.ranks import runs
 from .pane import Pane
 from .picture import BLAMED, LOOKS, Look, drawn
 from .sources import NowSource
-from .text import Row, duration, looking, size, wrapped
+from .text import Row, duration, folded, looking, size, wrapped
 from .words import said
 
 _LATE = "bold yellow"
@@ -24,6 +27,7 @@ _FIGURES: dict[str, Callable[[float | None], str]] = {
 }  # fmt: skip
 _FEWEST = 3  # rows of a map
 _MOST_FAILURES = 5
+_BESIDE = 140  # columns from which on the maps stand beside the text
 
 
 class Now(Pane):
@@ -56,7 +60,8 @@ class Now(Pane):
         if not parts:
             return [looking()], ()
         width = max(20, self.listing.size.width)
-        above = [("stacks", row) for row in verdict(parts["verdict"], width)]
+        text = width * 3 // 5 if width >= _BESIDE else width
+        above = [("stacks", row) for row in verdict(parts["verdict"], text - 2)]
         above += [
             ("ranks", [(f"! {who} did not answer: {why}", "yellow")])
             for who, why in parts["silent"].items()
@@ -65,14 +70,16 @@ class Now(Pane):
         meshes = sorted(
             parts["meshes"].values(), key=lambda mesh: (mesh["name"] == "client", mesh["name"])
         )
-        left = self.listing.size.height - len(above) - len(below) - 2 * len(meshes)
-        maps = []
+        taken = len(above) + len(below) if text == width else 0
+        left = self.listing.size.height - taken - 2 * len(meshes)
+        maps: list[tuple[str, Row]] = []
         for number, mesh in enumerate(meshes):
             share = max(_FEWEST, left // (len(meshes) - number))
-            rows = list(self._map(mesh, width, share))
+            rows = list(self._map(mesh, width - text or width, share))
             left -= len(rows) - 1
             maps += [("ranks", row) for row in rows]
-        lines = [*above, *maps, *below]
+        told = [*above, *below]
+        lines = [*_beside(told, maps, text)] if text < width else [*above, *maps, *below]
         self._abouts = [about for about, _ in lines]
         return [row for _, row in lines], ()
 
@@ -166,6 +173,16 @@ def who(standing: Mapping[str, Any]) -> Row:
         (f" ({place})" if place else "", "dim"),
         (f"  {doing}", ""),
     ]
+
+
+def _beside(
+    told: Sequence[tuple[str, Row]], maps: Sequence[tuple[str, Row]], width: int
+) -> Iterator[tuple[str, Row]]:
+    """Lines of text, folded to a width, and to the right of them the maps."""
+    lines = [(about, part) for about, row in told for part in folded(row, width - 2)]
+    for (about, line), (_, cells) in zip_longest(lines, maps, fillvalue=("ranks", ())):
+        gap = width - sum(cell_len(piece) for piece, _ in line)
+        yield about, [*line, (" " * gap, ""), *cells]
 
 
 def _failures(failures: Sequence[Mapping[str, Any]]) -> Iterator[Row]:

@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import overload
 
+from rich.cells import cell_len, chop_cells
+
 from .. import _words
 from .._words import tame
 from .words import said
@@ -75,6 +77,19 @@ def wrapped(text: str, width: int, style: str = "", indent: str = "") -> Iterato
     for line in text.splitlines() or [""]:
         for part in textwrap.wrap(plain(line), max(20, width - len(indent))) or [""]:
             yield [(indent + part, style)]
+
+
+def folded(row: Row, width: int) -> Iterator[Row]:
+    """The lines, none of them wider, that a line becomes; all but the first are indented."""
+    line, room = list[Piece](), width
+    for text, style in row:
+        left = plain(text)
+        while cell_len(left) > room:
+            part = chop_cells(left, room)[0] if room > 1 else ""
+            yield [*line, (part, style)]
+            left, line, room = left[len(part) :], [("    ", "")], width - 4
+        line, room = [*line, (left, style)], room - cell_len(left)
+    yield line
 
 
 def duration(seconds: float | None) -> str:

@@ -225,8 +225,7 @@ class _Case:
         )
         self._date(blamed, waiting)
         seconds = max(
-            (s for each in blamed if (s := nodes[each].seconds) is not None),
-            default=None,
+            (s for each in blamed if (s := nodes[each].seconds) is not None), default=None
         )
         classes, position = self._classes(set(blamed))
         trouble = words.Trouble(self._first, self._second, self._seconds)

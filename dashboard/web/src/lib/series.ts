@@ -81,10 +81,10 @@ export class Activities extends Points<Point> {
   }
 }
 
-const FIGURES = ["load", "memory", "cpu", "network"] as const;
+const FIGURES = ["load", "memory", "cpu", "network", "disk"] as const;
 type Figure = (typeof FIGURES)[number];
 
-/** What machines did over the last ten minutes: load, memory in use, processors busy in per cent, bytes of the network in a second. */
+/** What machines did over the last ten minutes: load, memory in use, processors busy and the fullest disk in per cent, bytes of the network in a second. */
 export type Machines = Pick<Answer, "left_out"> & { at: number[] } & Record<Figure, Series[]>;
 
 type MachinePoint = { machine: string; part: number } & Record<Figure, number | null>;
@@ -100,7 +100,7 @@ const OF_MACHINES = (from: string, until: string) => `
     WHERE y.timestamp_us >= ${from} AND y.timestamp_us < ${until} // 10000000 * 10000000 WINDOW w AS (PARTITION BY y.host_id ORDER BY y.timestamp_us)),
   points AS (
     SELECT machine, timestamp_us // 10000000 AS part, avg(load_1m) AS load, avg(memory_used_bytes) AS memory,
-      100 * avg(worked / took / cpus) AS cpu, avg(moved / took) AS network
+      100 * avg(worked / took / cpus) AS cpu, avg(moved / took) AS network, avg(disk_percent) AS disk
     FROM rows WHERE took > 1 GROUP BY ALL),
   many AS (SELECT count(DISTINCT machine) > ${LINES} AS are FROM hosts)
   SELECT machine, part, ${FIGURES.join(", ")} FROM points, many WHERE NOT are
@@ -126,7 +126,7 @@ export class MachineHistory extends Points<MachinePoint> {
       return found;
     };
     const at = Array.from({ length: count }, (_, part) => (begin + part) * WIDE);
-    return { at, load: line("load"), memory: line("memory"), cpu: line("cpu"), network: line("network"), left_out };
+    return { at, load: line("load"), memory: line("memory"), cpu: line("cpu"), network: line("network"), disk: line("disk"), left_out };
   }
 }
 

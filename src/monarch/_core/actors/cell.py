@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
@@ -97,7 +98,7 @@ class ActorCell(AnsweringCell):
         self._inbox: deque[Any] = deque()  # messages received and not begun
         self.pressure = Pressure(spec.uid, self._inbox)
         self.begun: defaultdict[str, int] = defaultdict(int)
-        self.raised: defaultdict[str, int] = defaultdict(int)
+        self.raised: dict[str, tuple[int, int]] = {}  # by endpoint: how often, and when last, in µs
         # by activity: the thread (None), or a task
         self._active: dict[object, tuple[Origin, Frame]] = {}
         self.waits: dict[object, WaitRecord] = {}  # by activity as well
@@ -344,7 +345,7 @@ class ActorCell(AnsweringCell):
         self, origin: Origin, frame: Frame, name: str, error: BaseException, explicit: bool
     ) -> None:
         """An endpoint raised: its caller's concern if there is one, else the owner's."""
-        self.raised[name] += 1
+        self.raised[name] = self.raised.get(name, (0,))[0] + 1, time.time_ns() // 1000
         if self.sampler is not None:
             self.sampler.raised(frame)
         if config.value("debug_on_error"):

@@ -20,12 +20,7 @@ from typing import Any
 from ... import config
 from ..._arguments import whole
 from ..._core.calls import waiting
-from ..._core.calls.callbacks import (
-    CallbackThread,
-    callback_thread,
-    called,
-    continuation_thread,
-)
+from ..._core.calls.callbacks import CallbackThread, callback_thread, called, continuation_thread
 from ..._core.client import client
 from ..._core.mesh.host_mesh import HostMesh
 from ..._core.shape import Shape, Slice
