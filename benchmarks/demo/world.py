@@ -26,6 +26,12 @@ MOST_RANKS = 20_000
 _RESTART = 3.0  # seconds for which processes that start again are not there yet
 _GIB = 1 << 30
 _CLIENT_UID = 2
+_ENDS = {
+    "dead-rank": Failure(
+        "killed", "killed by SIGKILL: the kernel had no memory left for it", signal=9
+    ),
+    "lost-rank": Failure("exited", "exit code 3", exit_code=3),
+}
 
 
 class Mesh(NamedTuple):
@@ -234,11 +240,10 @@ class DemoWorld:
         """How it has ended, if it has."""
         if proc.mesh.uid in self.stopped:
             return Failure("stopped", self.stopped[proc.mesh.uid], proc=proc.label, pid=proc.pid)
-        if self.fault_name != "dead-rank" or not self.is_odd(proc) or not self.lasts(now):
+        if self.fault_name not in _ENDS or not self.is_odd(proc) or not self.lasts(now):
             return None
-        return Failure(
-            "killed", "killed by SIGKILL: the kernel had no memory left for it", proc=proc.label, pid=proc.pid,
-            host=proc.host.machine, signal=9, mesh=proc.mesh.name, mesh_uid=proc.mesh.uid, rank=proc.rank,
+        return _ENDS[self.fault_name]._replace(
+            proc=proc.label, pid=proc.pid, host=proc.host.machine, mesh=proc.mesh.name, mesh_uid=proc.mesh.uid, rank=proc.rank
         )  # fmt: skip
 
     def lives(self, proc: Proc, now: float) -> bool:

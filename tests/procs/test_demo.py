@@ -49,6 +49,7 @@ VERDICTS = {
     "lock": (STUCK, r".*; trainers\[10\] .* in acquire \(train.py:83\): a wait for another thread, or a lock\."),
     "full-mailbox": (STUCK, r".*; metrics\[0\] .* its mailbox is full, 1,000 messages wait\."),
     "dead-rank": (STUCK, r".*23 ranks of trainers .*in all_reduce.*; without trainers\[10\]: .* ago\."),
+    "lost-rank": (STUCK, r".*23 ranks of trainers .*in all_reduce.*; without trainers\[10\]: .*exit code 3.* ago\."),
     "silent-host": (STUCK, r".*host tcp://10\.0\.0\.2:26600 does not answer.*"),
     "gil": (STUCK, r".*; trainers\[10\] .* in sub \(data.py:93\): C code holds the GIL.*"),
     "stopped": (STUCK, r".*; trainers\[10\] .* is stopped \(SIGSTOP, or Ctrl-Z\)\."),

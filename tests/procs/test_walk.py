@@ -1,0 +1,68 @@
+"""The walk of docs/hangs.md by commands and in the terminal: from a program that is unwell to its
+cause, and on.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import cast
+
+import pytest
+from benchmarks.demo.answers import Processes
+from benchmarks.demo.hub import SimulatedHub
+from benchmarks.demo.world import DemoWorld
+
+from helpers.commands import prompt
+from helpers.dashboards import Seen, watching
+from helpers.demo import demo
+from helpers.walks import WALKS, plain
+from monarch._core.plane import Hub
+from monarch.programs import Connection, Program
+from monarch.telemetry.run_file import snapshot_source, write_run
+from monarch.tui.http import open_access
+from monarch.why.run import judged
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytest.importorskip("duckdb")
+pytest.importorskip("arro3.core")
+pytest.importorskip("textual")
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.mark.parametrize("fault", WALKS)
+def test_commands_tell_the_cause_in_one_action(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("monarch.why.gather._LIMIT", 0.1)
+    began = time.time()
+    world = DemoWorld(24, fault, began)
+    processes = Processes(world, lambda: began + 10 * (time.time() - began))
+    hub = cast(Hub, SimulatedHub(world.client, processes.answer))
+    program = Program(os.getpid(), "demo", began, False, "head")
+    source = Connection(hub, program, world.describe(world.hosts[0], began, False))
+    file = tmp_path / "run.duckdb"
+    write_run(file, snapshot_source(source), {**judged(source, 0.1), "reason": "a test"}, 30.0)
+    said = prompt(monkeypatch, capsys)("why", str(file))
+    assert said.exit_code == (3 if fault == "straggler" else 4)
+    first = said.out.splitlines()[0]
+    assert all(text in first for text in WALKS[fault]), first
+
+
+@pytest.mark.processes("the demo")
+@pytest.mark.parametrize("fault", WALKS)
+def test_the_terminal_tells_the_cause_in_one_action_and_where_it_is_in_two(fault: str) -> None:
+    async def typed(seen: Seen) -> None:
+        def told() -> bool:
+            return all(text in plain(seen.text) for text in WALKS[fault])
+
+        await seen.holds(told, "the cause")  # `monarch tui`: the first action
+        if fault == "missing-collective":
+            await seen.press("enter")  # the second
+            await seen.until("read_shard")
+
+    with demo(24, fault) as program:
+        watching(open_access(program.url, program.token), typed)
