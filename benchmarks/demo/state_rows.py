@@ -164,8 +164,13 @@ def _waits(asked: HostQuestion) -> Iterator[Row]:
 @fills("handled")
 def _handled(asked: HostQuestion) -> Iterator[Row]:
     for proc in asked.alive:
-        mesh, count = proc.mesh, asked.world.handled(proc, asked.now)
-        yield proc.actor_id, proc.id, mesh.actor, proc.rank, mesh.endpoint, count, 0, None
+        world, mesh = asked.world, proc.mesh
+        raised: Row = (0, None)
+        if mesh is world.metrics and world.fault_name == "straggler" and world.lasts(asked.now):
+            raised = 3, int(world.fault_at * 1e6)
+        yield (
+            proc.actor_id, proc.id, mesh.actor, proc.rank, mesh.endpoint, world.handled(proc, asked.now), *raised,
+        )  # fmt: skip
 
 
 @fills("stacks")
@@ -236,4 +241,4 @@ def _failures(asked: HostQuestion) -> Iterator[Row]:
     if asked.is_head and end is not None and not end.is_stop:
         name, at = odd.mesh.actor, int(asked.world.fault_at * 1e6)
         why = end.of(name, name, odd.mesh.actor_uid, odd.rank).reason
-        yield NOW, _node(odd), why, odd.label, name, at, False
+        yield NOW, _node(odd), why, odd.label, odd.label, at, False

@@ -82,6 +82,7 @@ def test_from_the_verdict_to_the_odd_ranks_stack_logs_and_debugger(tab: Tab, by:
     assert re.search(
         r"trainers\[417\] \(host h52, gpu 1.* in recv_into \(data\.py:31\)", verdict.inner_text()
     )
+    tab.wait_for(".strip", "disk")
     tab.picture("now")
     verdict.click() if by == "mouse" else verdict.press("Enter")
     stack = tab.wait_for("article.odd", "trainers[417]").inner_text()

@@ -76,8 +76,10 @@ def test_each_page_says_of_what_program_it_is_and_how_that_is(tab: Tab) -> None:
 
 def test_now_is_one_screen_with_what_to_do_next_and_the_map_beside(tab: Tab) -> None:
     page = tab.open("now")
-    strip = tab.wait_for(".strip", re.compile(r"step [\d,]+ [\d.]+ steps/s")).inner_text()
-    assert "3 hosts load" in " ".join(strip.split()), strip
+    strip = " ".join(tab.wait_for(".strip", "steps/s").inner_text().split())
+    assert re.match(r"step [\d,]+ of 40,000, \d+ % [\d.]+ steps/s, [\d.]+ s each \d+ h left", strip)
+    assert "3 hosts load" in strip and "disk 59 %" in strip, strip
+    assert re.search(r"raised: metrics\[0\]\.log 3 times, last \d+ (s|min) ago$", strip), strip
     assert page.evaluate("document.documentElement.scrollHeight") == DESK["height"]
     blamed, ranks = (
         page.locator(each).bounding_box() for each in (".beside > div", "canvas >> nth=0")
