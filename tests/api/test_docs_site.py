@@ -38,3 +38,10 @@ def test_each_page_stands_once_in_a_section() -> None:
 def test_each_example_has_a_row() -> None:
     programs = {*(ROOT / "examples").glob("**/*.py"), *(ROOT / "examples").glob("*.ipynb")}
     assert {*rows(ROOT / "examples" / "README.md"), *rows(DOCS / "tutorials.md")} >= programs
+
+
+def test_the_readme_opens_with_what_an_operator_sees_of_a_stuck_job() -> None:
+    opening, _, _ = (ROOT / "README.md").read_text().partition("\n## ")
+    pictures = re.findall(r"^!\[[^]]+\]\(([^)]+)\)$", opening, re.MULTILINE)
+    assert pictures[:2] == ["docs/images/dashboard_now.png", "docs/images/tui_now.svg"]
+    assert all((ROOT / each).is_file() for each in pictures)
