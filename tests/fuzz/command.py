@@ -15,8 +15,9 @@ _PLAIN, _CLEVER = 4000, 300  # inputs of a target per round, over its weight
 
 def main(arguments: list[str] | None = None) -> int:
     given = _parse(arguments)
-    every = [*TARGETS, *(live.targets() if given.target in (None, *live.NAMES) else [])]
-    targets = [target for target in every if given.target in (None, target.name)]
+    wanted = set(given.target or [target.name for target in TARGETS] + list(live.NAMES))
+    every = [*TARGETS, *(live.targets() if wanted.intersection(live.NAMES) else [])]
+    targets = [target for target in every if target.name in wanted]
     try:
         if given.again is not None:
             for target in targets:
@@ -29,6 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
                 run_plain(target, given.seed + rounds, max(1, _PLAIN // target.weight))
                 run_clever(target, given.seed + rounds, max(1, _CLEVER // target.weight))
             rounds += 1
+            print(f"round {rounds} ended, {(end - time.monotonic()) / 60:.0f} minutes left", flush=True)
     except FuzzFailure as failure:
         print(f"FAILURE\n{failure}", flush=True)
         return 1
@@ -48,7 +50,10 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         "--seed", type=int, default=random.randrange(2**32), help="the inputs follow from it"
     )
     parser.add_argument(
-        "--target", choices=[*(target.name for target in TARGETS), *live.NAMES], help="default: all"
+        "--target",
+        action="append",
+        choices=[*(target.name for target in TARGETS), *live.NAMES],
+        help="may be given several times; default: all",
     )
     parser.add_argument("--again", metavar="HEX", help="one input, that was printed")
     return parser.parse_args(arguments)

@@ -8,12 +8,14 @@ import importlib
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -280,6 +282,47 @@ def test_what_does_not_read_tables_is_refused_in_one_line(sql: str, reason: str)
     with pytest.raises(QueryError, match=reason) as refused:
         run(sql, source)
     assert "\n" not in str(refused.value)
+
+
+def test_no_question_tells_a_path_of_this_user_or_a_variable_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By any setting that there is, and any function that says how the database is; in errors
+    as well.
+    """
+    (home := tmp_path / "the-home").mkdir()
+    (here := tmp_path / "the-folder").mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(here)
+    settings = [row["name"] for row in rows("SELECT name FROM duckdb_settings()")]
+    readers = [
+        row["name"]
+        for row in rows("SELECT DISTINCT function_name AS name FROM duckdb_functions()")
+        if re.fullmatch(r"duckdb_\w+|pragma_\w+", row["name"])
+    ]
+    told = {
+        sql: said(sql)
+        for sql in (
+            "SELECT " + ", ".join(f"current_setting('{name}')" for name in settings),
+            *(f"FROM {name}()" for name in readers),
+            "FROM pg_catalog.pg_settings",
+            "PRAGMA database_list",
+            "SELECT getenv('HOME')",
+            "SELECT getvariable('HOME')",
+            "SELECT st_point(1, 2)",  # of an extension, which would be below the home
+            "FROM '~'",
+        )
+    }
+    assert len(settings) > 100 and len(readers) > 20
+    secrets = (str(tmp_path), str(Path(__file__).parents[2]))
+    assert {sql: text for sql, text in told.items() if any(word in text for word in secrets)} == {}
+
+
+def said(sql: str) -> str:
+    try:
+        return str(rows(sql))
+    except QueryError as error:
+        return str(error)
 
 
 def test_an_answer_over_the_limit_of_rows_is_refused_with_the_limit_named() -> None:
