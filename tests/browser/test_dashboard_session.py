@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from helpers.admin import Asker
-from helpers.browsers import Tab
+from helpers.browsers import REBOUND, Tab
 from helpers.demo import demo
 from helpers.serving import serving
 
@@ -49,8 +49,36 @@ ATTACK = """async (url) => {
         await tried("frame", () => frame.contentWindow.localStorage.length),
         await tried("window", () => opened.localStorage.length),
         await tried("stop", async () => (await fetch(stop, { method: "POST", credentials: "include" })).status),
+        await tried("events", () => new Promise((resolve, reject) => {
+            const source = new EventSource(`${url}/v1/now/events`, { withCredentials: true });
+            Object.assign(source, { onopen: () => resolve("open"), onmessage: resolve, onerror: reject });
+        })),
+        await tried("socket", () => new Promise((resolve, reject) => {
+            const socket = new WebSocket(`${url.replace("http", "ws")}/v1/now/events`);
+            Object.assign(socket, { onopen: () => resolve("open"), onerror: reject });
+        })),
+        await tried("beacon", () => (navigator.sendBeacon(stop, "{}"), null)),
+        await tried("picture", () => new Promise((resolve, reject) => {
+            Object.assign(new Image(), { src: `${url}/assets/icon.svg`, onload: resolve, onerror: reject });
+        })),
         await tried("blind", async () => (await fetch(stop, { method: "POST", mode: "no-cors", credentials: "include" }), null)),
     ]);
+}"""
+
+
+# it is of the same origin as the dashboard, then, and reads what it is answered
+AS_ITS_OWN = """async (stop) => {
+    const asked = async (path, how) => {
+        const answer = await fetch(path, how);
+        return [path, answer.status, await answer.text()];
+    };
+    const session = { headers: { "X-Monarch-Session": "x" } };
+    return [
+        await asked("/"), await asked("/login?code=x"), await asked("/assets/app.js"),
+        await asked("/v1/root"), await asked("/v1/now", session),
+        await asked("/login?code=x", { method: "POST" }),
+        await asked(stop, { method: "POST" }), await asked(stop, { method: "POST", ...session }),
+    ];
 }"""
 
 
@@ -92,7 +120,7 @@ def test_a_server_at_another_port_gets_no_session_and_can_do_nothing(browser: An
         other.goto(url)
         other.on("request", lambda request: asked.append(request.all_headers()))
         found = other.evaluate(ATTACK, program.url)
-        assert found == dict.fromkeys(found) and len(found) == 8, found
+        assert found == dict.fromkeys(found) and len(found) == 12, found
         # by a form, which is what a browser sends with least asking
         other.goto(url)
         with other.expect_response(lambda response: response.request.method == "POST") as answer:
@@ -111,6 +139,48 @@ def test_a_server_at_another_port_gets_no_session_and_can_do_nothing(browser: An
         assert {mesh["name"] for mesh in program.asker.get("/v1/now")["meshes"].values()} >= {
             "trainers"
         }
+        context.close()
+
+
+def test_a_page_whose_name_was_led_to_this_machine_gets_nothing_of_the_dashboard(
+    browser: Any,
+) -> None:
+    """DNS rebinding: scripts of a page that came from elsewhere run under a name and a port that
+    are the dashboard's now.
+    """
+    stop = "/v1/meshes/trainers/stop"
+    with demo(16, "none") as program:
+        context = browser.new_context()
+        tab = Tab(context, program.url)
+        tab.page.goto(program.link)  # the user is let in, by the same browser
+        tab.wait_for(".verdict")
+        here = f"http://{REBOUND}:{urlsplit(program.url).port}"
+        other = context.new_page()
+        answer = other.goto(here)
+        assert answer is not None and answer.status == 421
+        found = other.evaluate(AS_ITS_OWN, stop)
+        assert len(found) == 8
+        for path, status, text in found:
+            assert (status, "this server has no name" in text) == (421, True), path
+        assert other.evaluate("() => localStorage.length + sessionStorage.length") == 0
+        meshes = program.asker.get("/v1/now")["meshes"].values()
+        assert "trainers" in {mesh["name"] for mesh in meshes}
+        context.close()
+
+
+def test_no_page_before_the_dashboard_is_the_link_that_let_in(browser: Any) -> None:
+    with demo(16, "none") as program:
+        context = browser.new_context()
+        tab = Tab(context, program.url)
+        tab.page.goto(program.link)
+        tab.wait_for(".verdict")
+        tab.open("logs")
+        seen = [tab.page.url]
+        while tab.page.evaluate("() => navigation.canGoBack"):
+            tab.page.go_back()
+            seen.append(tab.page.url)
+        assert seen[1:] and not [url for url in seen if "code" in url or "login" in url]
+        assert tab.page.evaluate("() => document.referrer") == ""
         context.close()
 
 

@@ -22,6 +22,7 @@ from typing import Any
 from helpers.floods import memory
 from helpers.processes import agent_of
 from helpers.streams import Net
+from helpers.waiting import PATIENCE
 from helpers.workers import SECRET, workers
 from monarch._core.net import unix
 from monarch._core.net.trust import trust_for
@@ -182,9 +183,10 @@ def _all_is_well(actor: Any, pids: list[int]) -> None:
         for pid in pids:
             assert memory("VmRSS", pid) < _MOST_MEMORY  # and it lives
     except Exception as error:
-        raise AssertionError(
-            "\n".join([repr(error), str(error), *map(_described, pids)])
-        ) from error
+        told = [repr(error), str(error), *map(_described, pids)]
+        with suppress(Exception):  # it may live; if not, this says how it has ended
+            told.append(str(actor.echo.call_one("a value").exception(timeout=PATIENCE)))
+        raise AssertionError("\n".join(told)) from error
 
 
 def _described(pid: int) -> str:

@@ -20,6 +20,7 @@ WEB = Path(__file__).parents[2] / "dashboard" / "web"
 AXE = WEB / "node_modules" / "axe-core" / "axe.min.js"
 
 PATIENCE = 60_000  # milliseconds
+REBOUND = "rebound.example"  # a name that leads to this machine, as any stranger can make one
 _CHROMIUM = "/usr/bin/chromium"
 _ARGUMENTS = [
     "--no-sandbox",  # tests run as root in containers
@@ -30,6 +31,7 @@ _ARGUMENTS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1",
 ]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from helpers.each import for_each
 from monarch.job import ProcessJob, SlurmJob, SSHJob
+from monarch.job.ray import RayJob
 from monarch.job.skypilot import SkyPilotJob
 
 JOBS: dict[str, Callable[..., Any]] = {
@@ -76,6 +77,27 @@ def test_a_mesh_has_no_name_of_an_option_or_of_several_lines(job: str, mesh: str
 def test_an_interpreter_is_one_line_and_no_option(job: str, python: str) -> None:
     with pytest.raises(ValueError, match="python_exe is the path of an interpreter"):
         JOBS[job](python_exe=python)
+
+
+@for_each("env", ({"": "x"}, {"A=B": "x"}, {"A\0": "x"}, {"A": "x\0y"}))
+@for_each("job", (RayJob, ProcessJob))
+def test_a_variable_that_no_process_can_have_is_refused(
+    job: Callable[..., Any], env: dict[str, str]
+) -> None:
+    with pytest.raises(ValueError, match="env: no variable can be"):
+        job({"m": 1}, env=env)
+
+
+@for_each("allocation", ("-x", "--help", "7;sh", "7 8", "", "$(sh)", "7\n8"))
+def test_an_allocation_is_the_id_of_a_job(allocation: str) -> None:
+    with pytest.raises(ValueError, match="allocation is the id of a Slurm job, or 'current'; got"):
+        SlurmJob({"m": 1}, allocation=allocation)
+
+
+@for_each("how", ({"job_name": "a\\b"}, {"log_dir": "a\\b"}))
+def test_what_slurm_would_write_elsewhere_is_refused(how: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="Slurm writes to no path with a backslash"):
+        SlurmJob({"m": 1}, **how)
 
 
 @for_each("job", HAVE_AN_INTERPRETER)

@@ -166,10 +166,15 @@ def check_idle_limit(seconds: float) -> float:
 
 
 def check_env(env: Mapping[str, str] | None) -> dict[str, str]:
-    """Check the environment variables of workers; a TypeError if a name or a value is no string."""
+    """Check the environment variables of workers.
+
+    A TypeError if a name or a value is no string, a ValueError if the system takes none such.
+    """
     for name, value in (env or {}).items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise TypeError(f"env maps names to strings, got {name!r}: {value!r}")
+        if not name or "=" in name or "\0" in name + value:
+            raise ValueError(f"env: no variable can be {name!r}: {value!r}")
     return dict(env or {})
 
 

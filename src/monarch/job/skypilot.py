@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +21,7 @@ from .._extras import of_extra
 from ..errors import JobError
 from ..trust import read_secret_file
 from . import contract
+from .ssh_text import run_python
 from .trait import JobTrait
 from .waiting import Waiting
 from .worker_spec import WorkerSpec
@@ -103,7 +103,7 @@ class SkyPilotJob(contract.WorkersJob):
         self._described = _Described(
             dict(resources or {}), cluster_name, monarch_port, idle_minutes_to_autostop,
             down_on_autostop, contract.check_python(python_exe), setup_commands, workdir,
-            dict(file_mounts or {}), idle_limit,
+            dict(file_mounts or {}), contract.check_idle_limit(idle_limit),
         )  # fmt: skip
         self._job_start_timeout = job_start_timeout
         self._folder: Path | None = None
@@ -153,7 +153,7 @@ class SkyPilotJob(contract.WorkersJob):
             f"tcp://:{self._described.monarch_port}",
             "$MONARCH_FIRST_NODE",
         )
-        command = shlex.join(contract.worker_command(spec, [self._described.python_exe]))
+        command = run_python(self._described.python_exe, contract.worker_command(spec, []))
         return (
             f'export MONARCH_FIRST_NODE=$(echo "$SKYPILOT_NODE_IPS" | head -n 1)\nexec {command}\n'
         )

@@ -25,7 +25,7 @@ from ..trust import read_secret_file
 from . import contract, processes, slurm_script
 from .cache import CacheFile
 from .local import BatchJob
-from .slurm_allocation import find_allocation, run_here
+from .slurm_allocation import check_allocation, find_allocation, run_here
 from .slurm_commands import NOT_FOUND, WatchedJob, ask, cancel, run, steps_of, submit
 from .slurm_parts import SlurmPart, attempt_here, holders, reported
 from .slurm_wait import wait_for_workers
@@ -132,7 +132,7 @@ class SlurmJob(contract.WorkersJob):
             monarch_port, job_name, time_limit, log_dir, account, qos,
             out_of_cluster or attach_to is not None, attach_to, bind_to,
             contract.check_strings("setup", setup), contract.check_idle_limit(idle_limit),
-            None if allocation is None else str(allocation),
+            check_allocation(allocation),
         )  # fmt: skip
         self._resources = slurm_script.Resources(
             partition, gpus_per_node, cpus_per_task, ntasks_per_node, mem, exclusive,
@@ -140,6 +140,7 @@ class SlurmJob(contract.WorkersJob):
         )  # fmt: skip
         for option in (job_name, time_limit, log_dir, account, qos, *self._resources.options(1)):
             slurm_script.quoted(option or "")
+        slurm_script.pattern(log_dir or "", job_name)
         self._partition = partition  # which programs for 0.7 read
         self._own_resources: dict[str, slurm_script.Resources] = {}
         self._job_start_timeout = job_start_timeout
@@ -252,7 +253,7 @@ class SlurmJob(contract.WorkersJob):
                 for mesh, size in meshes.items()
             ]
         for_all = {"time": described.time_limit, "account": described.account, "qos": described.qos}
-        output = f"{prefix}{described.job_name}"
+        output = slurm_script.pattern(prefix, described.job_name)
         own = {"job-name": described.job_name, "output": f"{output}.out", "error": f"{output}.err"}
         return slurm_script.Script(
             groups=groups,
@@ -265,7 +266,7 @@ class SlurmJob(contract.WorkersJob):
             folder=str(folder),
             logs=prefix,
             setup=described.setup,
-            python=described.python_exe,
+            python=os.path.expanduser(described.python_exe),
             port=described.monarch_port,
             bind=described.bind_to or "",
             srun_args=described.srun_args,

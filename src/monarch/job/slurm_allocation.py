@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,13 @@ from .slurm_commands import ask
 _CURRENT = "current"
 
 logger = logging.getLogger("monarch.job")
+
+
+def check_allocation(wanted: str | int | None) -> str | None:
+    """Check the id of a job, which is a word of commands; a ValueError if it is none."""
+    if wanted is not None and not re.fullmatch(rf"{_CURRENT}|\d[\d_+.]*", str(wanted)):
+        raise ValueError(f"allocation is the id of a Slurm job, or {_CURRENT!r}; got {wanted!r}")
+    return None if wanted is None else str(wanted)
 
 
 def find_allocation(wanted: str | None, meshes: Mapping[str, int], has_own_resources: bool) -> str:

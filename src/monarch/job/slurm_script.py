@@ -215,7 +215,7 @@ class Script(NamedTuple):
             "--wait=0",
             "--kill-on-bad-exit=0",
             "--input=none",
-            f"--output={self.logs}{mesh}_%t.log",
+            f"--output={pattern(self.logs, mesh)}_%t.log",
             *_joined(self.srun_args),
         ]
         return shlex.join(["srun", *options, *worker_command(spec, [self.python])])
@@ -269,6 +269,23 @@ def parse_status(text: str) -> Status:
         sum(int(job.get("NumNodes", "0").partition("-")[0]) for job in jobs),
         int(jobs[0].get("Restarts", 0)),
     )
+
+
+def pattern(prefix: str, name: str) -> str:
+    """A path as Slurm takes it for output.
+
+    Args:
+        prefix: How the path begins; after the last slash it is a pattern already, as ``slurm_%j_``.
+        name: Of a user, for a file.
+
+    Raises:
+        ValueError: Slurm would leave a backslash out.
+    """
+    if "\\" in prefix + name:
+        raise ValueError(f"Slurm writes to no path with a backslash, got {prefix + name!r}")
+    folder, slash, begin = prefix.rpartition("/")
+    literal = name.replace("/", "_").replace("%", "%%")
+    return f"{folder.replace('%', '%%')}{slash}{begin}{literal}"
 
 
 def quoted(option: str) -> str:

@@ -33,7 +33,7 @@ def main() -> None:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     again: list[int] = []
     signal.signal(START_AGAIN, lambda number, _: again.append(number))
-    spec = WorkerSpec(**{key: _filled(value) for key, value in json.loads(sys.argv[1]).items()})
+    spec = filled(json.loads(sys.argv[1]))
     if spec.warning:
         signal.signal(signal.SIGTERM, lambda *_: _warn(Path(spec.warning)))
     next_spec = serve(spec, again)
@@ -101,8 +101,13 @@ def address_towards(machine: str) -> str:
         return found
 
 
-def _filled(value: Any) -> Any:
-    return os.path.expandvars(value) if isinstance(value, str) else value
+def filled(given: dict[str, Any]) -> WorkerSpec:
+    """The specification, with the variables of launchers; in names of users, ``$`` is a letter."""
+    for key, value in given.items():
+        if isinstance(value, str) and key != "mesh":
+            above, slash, last = value.rpartition("/")
+            given[key] = above + slash + os.path.expandvars(last)
+    return WorkerSpec(**given)
 
 
 def _start(spec: WorkerSpec, **trust: Any) -> tuple[Future[None], str]:

@@ -27,7 +27,8 @@ KILLED = "killed"
 class WorkerSpec(NamedTuple):
     """A launcher's specification of a worker.
 
-    Variables of the worker's environment may stand in the strings, as ``$NAME``.
+    Variables of the worker's environment may stand in the strings, as ``$NAME``, after the last
+    slash; not in `mesh`.
 
     Attributes:
         mesh: The mesh of its host.

@@ -15,6 +15,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
+from .. import _ours
 from .._words import tame
 from ..debugger.console import Completer, Console, PlainTerminal, Terminal
 from ..debugger.dap import Port, find
@@ -121,10 +122,9 @@ class _Prompting:
         history = importlib.import_module("prompt_toolkit.history")
         self._completion = completion
         self._patch: Any = importlib.import_module("prompt_toolkit.patch_stdout").patch_stdout
-        path = os.path.expanduser(_HISTORY)
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        path = _own_history()
         self._prompt: Any = toolkit.PromptSession(
-            history=history.FileHistory(path), complete_while_typing=False
+            history=history.FileHistory(path) if path else None, complete_while_typing=False
         )
         self._highlight = _highlighter()
 
@@ -159,6 +159,18 @@ class _Prompting:
         if found is None or not found["code"].strip():
             return line
         return found["head"] + self._highlight(found["code"])
+
+
+def _own_history() -> str | None:
+    """Make the file of the history, for this user alone; None where it can't be, and a line."""
+    above, name = os.path.split(path := os.path.expanduser(_HISTORY))
+    try:
+        with _ours.opened(above, make=True) as folder, open(folder.open(name, _ours.APPEND)) as file:
+            os.fchmod(file.fileno(), 0o600)  # one of an older version
+    except OSError as error:
+        print(f"what you type is not kept for the next time: {error}", file=sys.stderr)
+        return None
+    return path
 
 
 def _highlighter() -> Callable[[str], str]:

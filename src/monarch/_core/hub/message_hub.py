@@ -429,7 +429,7 @@ class MessageHub(Peers):
         elif kind == CREDIT:
             origin.credit(frame.request)
         elif kind == GONE:
-            origin.parting = frame.meta.decode()
+            origin.parting = frame.meta.decode(errors="replace")
 
     def _aside(self, origin: Any, frame: Frame) -> None:
         """Handle a frame that has a route, or comes after output of its sender."""
