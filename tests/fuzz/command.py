@@ -30,7 +30,10 @@ def main(arguments: list[str] | None = None) -> int:
                 run_plain(target, given.seed + rounds, max(1, _PLAIN // target.weight))
                 run_clever(target, given.seed + rounds, max(1, _CLEVER // target.weight))
             rounds += 1
-            print(f"round {rounds} ended, {(end - time.monotonic()) / 60:.0f} minutes left", flush=True)
+            print(
+                f"round {rounds} ended, {(end - time.monotonic()) / 60:.0f} minutes left",
+                flush=True,
+            )
     except FuzzFailure as failure:
         print(f"FAILURE\n{failure}", flush=True)
         return 1

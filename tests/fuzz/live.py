@@ -132,14 +132,16 @@ class Live:
         actor, _, _ = self._here
         return list(map(_bytes, _frames(actor.own.call_one().get()._uid)))
 
-    def samples_of_links(self) -> list[bytes]:
+    def samples_of_links(self, flags: int = 0) -> list[bytes]:
         actor, _, proc, _ = self._there
         source = ProcAddress("tcp://them:1", "mesh.0")
         owned = actor.own.call_one().get()._uid
         routed = [with_route(each, Route(proc, source, 0, 0)) for each in _frames(owned)]
         data = [
-            b"".join(map(bytes, data_chunks(pack(frame), number + 1, 0)))
-            for number, frame in enumerate(routed)
+            b"".join(
+                map(bytes, data_chunks(pack(frame._replace(flags=frame.flags | flags)), at, 0))
+            )
+            for at, frame in enumerate(routed, 1)
         ]
         return [*data, b"".join(data), control(PING), control(FAREWELL, 0, "bye")]
 

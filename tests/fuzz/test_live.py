@@ -8,6 +8,7 @@ import pytest
 
 from fuzz.inputs import run_plain
 from fuzz.live import live, targets
+from monarch._core.wire.frame import SEGMENT
 
 SEED = 20261129
 
@@ -26,3 +27,9 @@ def _processes() -> Iterator[None]:
 def test_no_bytes_of_a_peer_that_is_in_end_a_process_or_keep_it_from_others() -> None:
     for target in targets():
         run_plain(target, SEED, 60)
+
+
+def test_a_frame_whose_memory_is_missing_ends_no_process_of_the_host_that_passes_it_on() -> None:
+    """The process took its agent for broken, and was ended."""
+    for data in live.samples_of_links(SEGMENT):
+        live.check_gateway(data)

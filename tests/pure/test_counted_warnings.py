@@ -13,9 +13,10 @@ from monarch._core.actors.proc_service import ProcService
 from monarch._core.hub import control_service
 from monarch._core.hub.backpressure_gate import BackpressureGate, BackpressureGates
 from monarch._core.net import connection, flow, links, poller
+from monarch._core.routing.route import read_route
 from monarch._core.wire import pickling
 from monarch._core.wire.address import SYSTEM, ProcAddress
-from monarch._core.wire.frame import CALL, Frame
+from monarch._core.wire.frame import CALL, ROUTED, Frame
 from monarch._lazy import counted_logger
 
 HERE, THERE = ProcAddress("here", "mesh.0"), ProcAddress("there", "mesh.1")
@@ -110,6 +111,19 @@ def test_every_loop_that_takes_what_peers_send_counts_its_errors() -> None:
     for module in (control_service, connection, flow, links, poller):
         assert isinstance(module.logger, kind), module
     assert not isinstance(logging.getLogger("monarch.any"), kind)
+
+
+def test_a_frame_of_a_link_that_is_none_is_no_error_of_ours(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def frame_from(host: str) -> None:
+        read_route(Frame(CALL, ROUTED, 0, SYSTEM, 0, 0, b"no route", b""))
+
+    told: Any = SimpleNamespace()
+    links.Links._tell(told, frame_from, "there")
+    [record] = caplog.records
+    assert (record.levelname, record.exc_info) == ("WARNING", None)
+    assert record.getMessage().endswith("unreadable: a route that does not fit its frame")
 
 
 def test_a_record_lets_go_a_wait_for_room_and_no_call(process: ProcService) -> None:

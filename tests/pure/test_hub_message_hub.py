@@ -22,7 +22,7 @@ from monarch._core.net.poller import Timer
 from monarch._core.shape import Extent, Point
 from monarch._core.supervision.failure import EXCEPTION, KILLED, STOPPED, Failure
 from monarch._core.wire.address import ActorAddress, ProcAddress, random_name
-from monarch._core.wire.frame import CALL, DEAD, PAUSE, URGENT, Frame
+from monarch._core.wire.frame import CALL, DEAD, GONE, PAUSE, URGENT, Frame
 from monarch.config import configured
 
 ACTOR = 7
@@ -256,3 +256,9 @@ def test_the_last_words_of_a_process_come_before_the_news_of_its_end(hub: Messag
     send_record(hub, [hub.address], ProcsEnded([(worker, killed)]))  # read at once, by this thread
     hub.poller.run()
     assert heard == ["its last words", "its end"]
+
+
+def test_any_bytes_may_be_the_reason_for_which_a_peer_parts(hub: MessageHub) -> None:
+    origin: Any = Origin()
+    hub.dispatch(origin, Frame(GONE, 0, 0, 0, 0, 0, b"no room\xec", b""))
+    assert origin.parting == "no room\ufffd"

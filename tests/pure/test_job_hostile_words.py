@@ -29,15 +29,18 @@ WORDS = (
     "`touch owned`",
     "a; touch owned",
     "a & touch owned #",
-    "it's \"quoted\"",
+    'it\'s "quoted"',
     "$HOME ${HOME} ~ * ?",
     "--multi-prog -x",
     "100%j %t %%",
 )
-NOTING = f"#!{sys.executable}\n" + """import json, os, sys
+NOTING = (
+    f"#!{sys.executable}\n"
+    + """import json, os, sys
 with open(os.environ["NOTES"], "a") as notes:
     notes.write(json.dumps([sys.argv[1:], dict(os.environ)]) + "\\n")
 """
+)
 
 
 class Stage:
@@ -98,7 +101,16 @@ def test_slurm_gets_each_word_as_it_is(
     job._outlive_program()
     [script] = submitted
     options = options_of(script)
-    for name in ("job-name", "partition", "account", "qos", "mem", "time", "gpus-per-node", "comment"):
+    for name in (
+        "job-name",
+        "partition",
+        "account",
+        "qos",
+        "mem",
+        "time",
+        "gpus-per-node",
+        "comment",
+    ):
         assert f"--{name}={word}" in options, name
     [output] = [option for option in options if option.startswith("--output=")]
     assert output.replace("%%", "%").startswith(f"--output={stage.folder}/.monarch/")

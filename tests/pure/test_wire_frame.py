@@ -18,6 +18,7 @@ from monarch._core.wire.frame import (
     ERROR,
     EXCEPTION,
     EXPLICIT,
+    FLAGS_AT,
     GONE,
     HEADER_SIZE,
     HELLO,
@@ -35,7 +36,6 @@ from monarch._core.wire.frame import (
     decode,
     encode,
     encode_around_rank,
-    has_segment,
     pack_rank,
     parting,
     segment_offsets,
@@ -127,7 +127,7 @@ def test_a_frame_survives_with_its_buffers_in_a_segment(frame: Frame) -> None:
     frame = frame._replace(flags=frame.flags | SEGMENT, buffers=[b"x", *frame.buffers])
     head, size = encode(frame, inline=False)
     assert size == len(head)
-    assert has_segment(memoryview(head))
+    assert head[FLAGS_AT] & SEGMENT
     offsets, total = segment_offsets([len(buffer) for buffer in frame.buffers])
     segment = bytearray(total)
     for offset, buffer in zip(offsets, frame.buffers, strict=True):
@@ -136,11 +136,18 @@ def test_a_frame_survives_with_its_buffers_in_a_segment(frame: Frame) -> None:
     assert plain(got) == plain(frame._replace(flags=frame.flags & ~SEGMENT))
 
 
+def test_shared_memory_for_no_buffers_is_no_frame() -> None:
+    """Passed on to another process with this flag and without the memory, it would be none there."""
+    head, _ = encode(Frame(CALL, SEGMENT, NO_RANK, 1, 2, 3, b"meta", b"payload"))
+    with pytest.raises(FrameError, match="counts 4 bytes and 0 buffers"):
+        decode(head, memoryview(b""))
+
+
 @given(frames())
 def test_a_frame_whose_buffers_are_in_line_is_not_taken_for_one_with_a_segment(
     frame: Frame,
 ) -> None:
-    assert not has_segment(memoryview(on_the_stream(frame)))
+    assert not on_the_stream(frame)[FLAGS_AT] & SEGMENT
 
 
 def test_a_frame_without_buffers_is_encoded_in_one_piece() -> None:

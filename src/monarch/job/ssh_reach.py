@@ -222,6 +222,6 @@ def _is_kept(line: str) -> str | None:
 
 def _plain(host: str) -> str:
     """A host as a part of a path."""
-    return "".join(char if char.isascii() and (char.isalnum() or char in ".@_-") else "_" for char in host)[
-        -_LONGEST_HOST:
-    ]
+    return "".join(
+        char if char.isascii() and (char.isalnum() or char in ".@_-") else "_" for char in host
+    )[-_LONGEST_HOST:]

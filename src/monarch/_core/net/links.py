@@ -21,7 +21,7 @@ from ... import config
 from ..._lazy import counted_logger, note
 from ...errors import AddressError
 from ..wire.channel import Channel, parse_channel
-from ..wire.frame import AROUND, Frame
+from ..wire.frame import AROUND, Frame, FrameError
 from ..wire.link_limits import Limits, RunClock
 from ..wire.link_records import Packed
 from ..wire.link_table import Called, Cut, Deliver, Dial, Instruction, LinkTable, Lost, Up, Write
@@ -247,6 +247,8 @@ class Links:
     def _tell(self, callback: Callable[..., None], *args: object) -> None:
         try:
             callback(*args)
+        except FrameError as error:  # of a route: its maker may be another host
+            logger.warning("a host sent something unreadable: %s", error)
         except Exception:  # a bug in handling one message must not lose those behind it
             logger.exception("internal error in handling news of a link; please report it")
 

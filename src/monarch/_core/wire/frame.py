@@ -149,11 +149,11 @@ def decode(data: bytes | memoryview, segment: memoryview | None = None) -> Frame
         segment: Shared memory that holds the buffers, where the frame is flagged `SEGMENT`.
 
     Raises:
-        FrameError: Sizes in its header do not fit into it.
+        FrameError: Sizes in its header do not fit into it, or it has shared memory and no buffers.
     """
     _, kind, flags, rank, target, sender, request, meta_size, count = _HEADER.unpack_from(data)
     start = HEADER_SIZE + meta_size
-    if start + 8 * count > len(data):
+    if start + 8 * count > len(data) or (segment is not None and not count):
         raise FrameError(
             f"a header that counts {meta_size} bytes and {count} buffers, in a frame of {len(data)}"
             " bytes"
@@ -180,11 +180,6 @@ def decode(data: bytes | memoryview, segment: memoryview | None = None) -> Frame
         buffers.append(memoryview(bytearray(part)) if data.readonly or first % _ALLOCATED else part)
         first += size
     return Frame(kind, flags, rank, target, sender, request, meta, payload, buffers)
-
-
-def has_segment(data: bytes | memoryview) -> bool:
-    """Return whether the buffers of the frame in `data` travel in a shared-memory segment."""
-    return bool(data[FLAGS_AT] & SEGMENT)
 
 
 ALIGNMENT = 64

@@ -45,6 +45,7 @@ from ..._namedtuple import NamedTuple
 from ..._public import RELEASE
 from .frame import (
     ALIGNMENT,
+    FLAGS_AT,
     HEADER_SIZE,
     READ_SIZE,
     SEGMENT,
@@ -53,7 +54,6 @@ from .frame import (
     FrameError,
     decode,
     encode,
-    has_segment,
     segment_offsets,
 )
 
@@ -129,7 +129,7 @@ class Record(NamedTuple):
             LinkError: No frame; it would be none the next time either.
         """
         try:
-            return decode(self.body, self.segment if has_segment(self.body) else None)
+            return decode(self.body, self.segment if self.body[FLAGS_AT] & SEGMENT else None)
         except FrameError as error:
             raise LinkError(f"it sent {error}", final=True) from None
 
