@@ -85,7 +85,9 @@ def test_a_rank_is_debugged_from_another_terminal_with_history_and_completion(
         terminal.type("quit")
         terminal.expect("Quitting debug session...")
         assert terminal.process.wait(20) == 0
-    assert (tmp_path / ".monarch" / "debug_history").read_text().count("+p doubled") >= 1
+    history = tmp_path / ".monarch" / "debug_history"
+    assert history.read_text().count("+p doubled") >= 1
+    assert [path.stat().st_mode & 0o777 for path in (history.parent, history)] == [0o700, 0o600]
 
 
 def test_commands_may_come_from_a_file(spawn: Spawn) -> None:

@@ -41,7 +41,7 @@ from monarch.logs import keep
 from monarch.sync.store import base_folder
 from monarch.telemetry.query import FoundRows
 from monarch.telemetry.run_file import write_run
-from monarch.tools import metrics, report
+from monarch.tools import debug, metrics, report
 
 if TYPE_CHECKING:
     from helpers.jobs import Home
@@ -403,3 +403,27 @@ def test_a_program_that_fails_in_a_shared_folder_loses_nothing(home: Home) -> No
     )
     told = [line for line in out.splitlines() if f"{here} belongs to user {STRANGER}" in line]
     assert told and all(line.endswith(f"files go to {state}/monarch") for line in told), out
+
+
+def test_the_history_of_the_debugger_is_for_its_user_alone(
+    shared: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(shared))
+    before = os.umask(0)
+    try:
+        history = Path(debug._own_history() or "")
+        assert history == shared / ".monarch" / "debug_history"
+        assert [path.stat().st_mode & 0o777 for path in (history.parent, history)] == [0o700, 0o600]
+        history.chmod(0o644)  # as an older version made it
+        assert debug._own_history() and history.stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(before)
+    (kept := shared / "thesis").write_text("all of it")
+    history.unlink()
+    history.symlink_to(kept)
+    os.lchown(history, STRANGER, STRANGER)
+    assert debug._own_history() is None and "is a link that user" in capsys.readouterr().err
+    history.unlink()
+    given_to_stranger(history.parent)
+    assert debug._own_history() is None and "belongs to user" in capsys.readouterr().err
+    assert kept.read_text() == "all of it" and [*history.parent.iterdir()] == []

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from helpers.hostile import IN_SUCH_A_FOLDER, nothing_was_run
 from helpers.slurm import command_of, environment_of
 from helpers.waiting import wait_until
 
@@ -93,6 +94,30 @@ def test_two_meshes_on_three_nodes_are_used_found_again_and_ended(home: Home, sl
     assert active(slurm) == []
     assert not (home.folder / ".monarch" / "job_state.pkl").exists()
     assert [*(home.folder / ".monarch" / "slurm").iterdir()] == []
+
+
+HOSTILE = (
+    USE
+    + IN_SUCH_A_FOLDER
+    + """
+    if __name__ == "__main__":
+        job = SlurmJob({WORD: 1}, python_exe=PYTHON, job_name=WORD, slurm_args=[f"--comment={WORD}"], exclusive=False)
+        hosts = getattr(job.state(), WORD)
+        print(ask(hosts, "SLURM_JOB_NAME"), flush=True)
+        print(sorted(name for _, _, names in os.walk(".monarch/logs") for name in names if WORD in name) == [
+            WORD + ".err", WORD + ".out", WORD + "_0.log"
+        ])
+        job.kill()
+"""
+)
+
+
+def test_names_that_a_shell_would_run_or_slurm_would_replace_are_names_there(
+    home: Home, slurm: Slurm
+) -> None:
+    assert home.run(HOSTILE).endswith("\nTrue\n")
+    home.wait_nothing_left()
+    assert active(slurm) == [] and nothing_was_run(home.folder)
 
 
 def test_lost_workers_nodes_and_clients_leave_the_rest_of_the_job_usable(

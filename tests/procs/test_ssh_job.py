@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from helpers.hostile import IN_SUCH_A_FOLDER, nothing_was_run
 from helpers.slurm import command_of, environment_of
 from helpers.ssh import running_ssh
 from helpers.waiting import wait_until
@@ -145,6 +146,24 @@ def test_machines_of_two_meshes_talk_to_each_other_and_open_no_port(home: Home, 
     assert [pid for name in ssh.daemons for pid in workers_on(ssh, name)] == pids
     assert first.communicate(timeout=60) == ("", "")
     assert not (home.folder / ".monarch" / "job_state.pkl").exists()
+
+
+HOSTILE = (
+    USE
+    + IN_SUCH_A_FOLDER
+    + """
+    if __name__ == "__main__":
+        job = SSHJob(ssh_args=OPTIONS, hosts={WORD: ["here"]}, python_exe=PYTHON, detach=True)
+        print(ask(getattr(job.state(), WORD)))
+        print([name for _, _, names in os.walk(".monarch/logs") for name in names if WORD in name] == [WORD + "_0.log"])
+        job.kill()
+"""
+)
+
+
+def test_names_that_a_shell_would_run_are_names_there(home: Home, ssh: Ssh) -> None:
+    assert home.run(HOSTILE) == "['here']\nTrue\n"
+    assert nothing_was_run(home.folder)
 
 
 def test_another_program_ends_the_job(home: Home, ssh: Ssh) -> None:

@@ -36,7 +36,7 @@ WORDS = (
 )
 NOTING = (
     f"#!{sys.executable}\n"
-    + """import json, os, sys
+    """import json, os, sys
 with open(os.environ["NOTES"], "a") as notes:
     notes.write(json.dumps([sys.argv[1:], dict(os.environ)]) + "\\n")
 """
