@@ -853,6 +853,10 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_foreign_folders.py::test_caches_among_temporary_files_are_not_where_another_user_leads",
                 "tests/faults/test_foreign_folders.py::test_what_is_no_socket_in_a_folder_of_sockets_stays",
             ),
+            "other users of the machine: to read what was typed at the debugger": (
+                "tests/faults/test_foreign_folders.py::test_the_history_of_the_debugger_is_for_its_user_alone",
+                "tests/faults/test_debugger_faults.py::test_a_rank_is_debugged_from_another_terminal_with_history_and_completion",
+            ),
             "other users of the machine: to read the output of `monarch run`, or have it written": (
                 "tests/procs/test_run_files.py::test_output_goes_into_a_fresh_folder_and_not_through_links",
                 "tests/procs/test_run_files.py::test_a_folder_of_this_name_that_another_user_has_made_is_refused",
@@ -910,6 +914,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "a peer that is let in, and broken: to crash a process with bytes that are no message": (
                 "tests/fuzz/test_parsers.py::test_no_bytes_do_what_none_may_do",
                 "tests/fuzz/test_live.py::test_no_bytes_of_a_peer_that_is_in_end_a_process_or_keep_it_from_others",
+                "tests/fuzz/test_live.py::test_a_frame_whose_memory_is_missing_ends_no_process_of_the_host_that_passes_it_on",
             ),
             "a peer that is let in, and broken: to have a process act on a record": (
                 "tests/pure/test_control_records.py::test_fields_of_another_kind_are_refused_with_words_before_any_handler",
@@ -975,7 +980,18 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/pure/test_admin_streams.py::test_answers_that_are_read_slowly_keep_so_much_in_memory_and_no_more",
                 "tests/pure/test_telemetry_sql.py::test_where_an_answer_has_no_room_it_is_refused",
             ),
+            "who may ask the admin interface in SQL, or send it rows: to learn paths": (
+                "tests/pure/test_telemetry_sql.py::test_no_question_tells_a_path_of_this_user_or_a_variable_of_the_environment",
+            ),
             "who names hosts, meshes or interpreters for a user, as in a hostfile: to have ssh": (
+                "tests/pure/test_job_refusals.py::test_an_allocation_is_the_id_of_a_job",
+                "tests/pure/test_job_refusals.py::test_a_variable_that_no_process_can_have_is_refused",
+                "tests/pure/test_job_hostile_words.py::test_slurm_gets_each_word_as_it_is",
+                "tests/pure/test_job_hostile_words.py::test_a_machine_that_ssh_reaches_gets_each_word_as_it_is",
+                "tests/pure/test_job_hostile_words.py::test_a_node_of_skypilot_gets_each_word_as_it_is",
+                "tests/pure/test_job_hostile_words.py::test_a_node_of_ray_gets_each_word_as_it_is",
+                "tests/procs/test_ssh_job.py::test_names_that_a_shell_would_run_are_names_there",
+                "tests/procs/test_slurm_job.py::test_names_that_a_shell_would_run_or_slurm_would_replace_are_names_there",
                 "tests/pure/test_job_refusals.py::test_what_a_shell_on_the_way_would_run_is_no_host",
                 "tests/pure/test_job_refusals.py::test_a_mesh_has_no_name_of_an_option_or_of_several_lines",
                 "tests/pure/test_job_refusals.py::test_an_interpreter_is_one_line_and_no_option",
@@ -996,7 +1012,12 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/pure/test_admin_security.py::test_a_page_of_another_site_does_nothing",
             ),
             "the admin interface, `monarch dashboard`, `monarch demo`: to come under a name of its own": (
+                "tests/browser/test_dashboard_session.py::test_a_page_whose_name_was_led_to_this_machine_gets_nothing_of_the_dashboard",
                 "tests/pure/test_admin_security.py::test_no_route_answers_under_the_name_of_a_stranger",
+            ),
+            "the admin interface, `monarch dashboard`, `monarch demo`: to find the link": (
+                "tests/browser/test_dashboard_session.py::test_no_page_before_the_dashboard_is_the_link_that_let_in",
+                "tests/browser/test_dashboard_session.py::test_the_session_is_there_in_another_tab_and_after_a_reload",
             ),
             "the admin interface, `monarch dashboard`, `monarch demo`: to frame the pages": (
                 "tests/browser/test_dashboard_session.py::test_a_server_at_another_port_gets_no_session_and_can_do_nothing",

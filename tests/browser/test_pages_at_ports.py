@@ -6,7 +6,9 @@ body. For the ports of editors see `tests/procs/test_debug_adapter_attacks.py`.
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
@@ -16,9 +18,10 @@ import pytest
 
 from helpers.serving import door_of_debugger, serving
 from helpers.streams import Net
-from helpers.waiting import wait_until
+from helpers.waiting import PATIENCE, wait_until
 from monarch._core.net.trust import TRUST_ALL, trust_for
 from monarch.debugger import server as debugger
+from monarch.spmd.torch_store import GREETING, TorchStore
 from monarch.tools import metrics
 
 TOKEN = "a token that the page knows"
@@ -112,3 +115,33 @@ def test_a_page_gets_nothing_through_the_gateway_of_a_host(
         wait_until(lambda: "refused a connection" in caplog.text, what="a line about it")
         net.settle()
         assert door.guests == []
+
+
+def test_a_page_sets_no_key_of_a_store_of_a_script(page: Any) -> None:
+    store = TorchStore()
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            asyncio.run_coroutine_threadsafe(store.serve(listener), loop).result(PATIENCE)
+            port = listener.getsockname()[1]
+            # what a client of torch would say, as far as a page can have bytes in its body
+            said = f"{GREETING.decode('latin-1')}\1\1\0\0\0\0\0\0\0k\1\0\0\0\0\0\0\0v" * 10
+            assert page.evaluate(POST, [port, said, {}]) == [""] * 6
+            with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as ours:
+                ours.sendall(GREETING + b"\7")  # how many keys there are
+                assert ours.recv(8) == bytes(8)
+    finally:
+        asyncio.run_coroutine_threadsafe(_ended(), loop).result(PATIENCE)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+async def _ended() -> None:
+    """All that runs in the loop of a store."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
