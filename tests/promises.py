@@ -853,7 +853,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_foreign_folders.py::test_caches_among_temporary_files_are_not_where_another_user_leads",
                 "tests/faults/test_foreign_folders.py::test_what_is_no_socket_in_a_folder_of_sockets_stays",
             ),
-            "other users of the machine: to read what was typed at the debugger": (
+            "other users of the machine: to read words that were typed at the debugger": (
                 "tests/faults/test_foreign_folders.py::test_the_history_of_the_debugger_is_for_its_user_alone",
                 "tests/faults/test_debugger_faults.py::test_a_rank_is_debugged_from_another_terminal_with_history_and_completion",
             ),
@@ -961,6 +961,9 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/pure/test_words_of_others.py",
                 "tests/pure/test_logs_terminal.py::test_of_any_output_only_colours_are_left_that_a_terminal_obeys",
                 "tests/pure/test_debugger_commands.py::test_names_and_output_of_ranks_are_text_in_all_that_the_debugger_shows",
+                "tests/procs/test_hostile_names.py::test_every_command_is_walked",
+                "tests/procs/test_hostile_names.py::test_commands_at_a_hostile_program_show_text",
+                "tests/procs/test_hostile_names.py::test_commands_on_a_job_with_hostile_files_show_text",
                 "tests/procs/test_hostile_names.py::test_what_a_program_says_at_its_end_is_text[die]",
             ),
             "who writes files of a folder that is synced: to have it take hours": (
@@ -1036,6 +1039,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/procs/test_ports_and_pages.py::test_a_page_gets_no_prompt_of_the_debugger",
             ),
             "the store of a script of `monarch run`: to set a key": (
+                "tests/browser/test_pages_at_ports.py::test_a_page_sets_no_key_of_a_store_of_a_script",
                 "tests/faults/test_stores_of_scripts.py::test_what_is_no_query_ends_its_connection_and_no_other",
             ),
             "the port of a host: to say in its body": (

@@ -56,8 +56,8 @@ REASONS = {
         "simulator/history.py", "simulator/ir.py", "simulator/machine.py", "simulator/simulator.py", "sync/push.py",
         "sync/reload.py", "telemetry/profile.py", "tools/exec.py", "tools/query.py", "trust.py",
     ],
-    "it is in the home of the user": ["_secret.py", "tools/debug.py", "tools/redact.py"],
-    "it is in the user's cache; the workspace is read": ["sync/scan.py"],
+    "it is in the home of the user": ["_secret.py", "tools/redact.py"],
+    "the workspace is read": ["sync/scan.py"],
     "it is a fresh folder of `tempfile`, which no other user can enter": [
         "admin/child.py", "admin/more.py", "job/kubernetes_forward.py", "job/process.py", "job/spmd.py", "stacks/py_spy.py",
         "telemetry/torch_events.py", "tensor_engine/mesh_groups.py",

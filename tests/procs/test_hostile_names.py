@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 
 from monarch._words import named
+from monarch.tools import cli
 
 if TYPE_CHECKING:
     from helpers.jobs import Home
@@ -153,12 +154,12 @@ def odd(typed: Typed, signs: Mapping[tuple[str, ...], str]) -> str:
     )
 
 
-def test_commands_at_a_hostile_program_show_text(typed: Typed, program: Program) -> None:
-    assert program.stdout is not None
-    shown = "".join(iter(program.stdout.readline, "ready\n"))
-    assert "said" in shown and "\x1b[31mred" in shown and not obeyed(shown)
-    one = "-p", str(program.pid)
-    signs = {
+Signs: TypeAlias = dict[tuple[str, ...], str]
+
+
+def at_a_program(*one: str) -> Signs:
+    """Commands at the program that is named so, and a sign of what each shows."""
+    return {
         ("list",): "mesh\\x1b]52",
         ("stacks", "--all", *one): "file\\x1b]52",
         ("why", *one): "mesh\\x1b]52",
@@ -173,27 +174,20 @@ def test_commands_at_a_hostile_program_show_text(typed: Typed, program: Program)
         ("logs",): "said",
         ("logs", "--merge", "--mesh", NAME): "no line",
         ("report",): "wrote",
+        ("tui", "--diagnose", *one): "mesh\\\\x1b]52",
+        ("rdma",): "",
         ("stacks", "--program", NAME): "there is no job",
         ("logs", NAME): "is no context",
         ("context", "create", "new"): "Created",
         ("context", "ls"): "new",
         (f"no{NAME}",): "No such command",
     }
-    assert not (found := odd(typed, signs)), found
-    notice = next(line for line in iter(program.stdout.readline, "") if " stopped in " in line)
-    assert "stops\\x1b]52" in notice and not obeyed(notice)
-    attach = f"attach {named('stops' + NAME)} 0"
-    there = typed("debug", *one, typed=f"where\n{attach}\nprint(local)\nc\n")
-    # where it is, pdb says in the rank: in a text of any number of lines
-    assert not obeyed(there.replace("\nFORGED/program.py", ""))
-    assert "folder\\x1b]52" in there and "saidback" in there, there
 
 
-def test_commands_on_a_job_with_hostile_files_show_text(folder: Home, typed: Typed) -> None:
-    (folder.folder / "cluster.py").write_text(JOB)
-    (folder.folder / f"leads{NAME}").symlink_to("/etc")
+def on_a_job() -> Signs:
+    """Commands in the folder of a job."""
     speaks = "bash", "-c", f"printf %s {shlex.quote(SAID)}"
-    signs = {
+    return {
         ("apply", f"no{NAME}.job"): "error:",
         ("apply", "cluster.job"): "",
         ("status",): "first",
@@ -208,10 +202,43 @@ def test_commands_on_a_job_with_hostile_files_show_text(folder: Home, typed: Typ
         ("scale", f"no{NAME}=3"): "error:",
         ("port-forward", f"no{NAME}"): "error:",
         ("shell", "--mesh", NAME): "has no mesh",
+        ("admin", f"no{NAME}"): "error:",
+        ("dashboard", f"no{NAME}"): "error:",
+        ("demo", f"no{NAME}"): "unexpected",
+        ("worker", "--listen", f"no{NAME}"): "error:",
+        ("secret", f"secret{NAME}"): "secret\\x1b]52",
         ("bounce",): "",
         ("kill", f"no{NAME}"): "error:",
         ("kill",): "",
     }
+
+
+def test_every_command_is_walked() -> None:
+    walked = {command[0] for signs in (at_a_program(), on_a_job()) for command in signs}
+    known = {name for group in cli._GROUPS.values() for names in group.values() for name in names}
+    assert len(known) > 25 and known - walked == set()
+
+
+def test_commands_at_a_hostile_program_show_text(typed: Typed, program: Program) -> None:
+    assert program.stdout is not None
+    shown = "".join(iter(program.stdout.readline, "ready\n"))
+    assert "said" in shown and "\x1b[31mred" in shown and not obeyed(shown)
+    one = "-p", str(program.pid)
+    signs = at_a_program(*one)
+    assert not (found := odd(typed, signs)), found
+    notice = next(line for line in iter(program.stdout.readline, "") if " stopped in " in line)
+    assert "stops\\x1b]52" in notice and not obeyed(notice)
+    attach = f"attach {named('stops' + NAME)} 0"
+    there = typed("debug", *one, typed=f"where\n{attach}\nprint(local)\nc\n")
+    # where it is, pdb says in the rank: in a text of any number of lines
+    assert not obeyed(there.replace("\nFORGED/program.py", ""))
+    assert "folder\\x1b]52" in there and "saidback" in there, there
+
+
+def test_commands_on_a_job_with_hostile_files_show_text(folder: Home, typed: Typed) -> None:
+    (folder.folder / "cluster.py").write_text(JOB)
+    (folder.folder / f"leads{NAME}").symlink_to("/etc")
+    signs = on_a_job()
     assert not (found := odd(typed, signs)), found
     folder.wait_nothing_left()
 

@@ -68,7 +68,7 @@ class SkyPilotJob(contract.WorkersJob):
         idle_minutes_to_autostop: Minutes without a running worker after which SkyPilot ends the
             cluster; None for never.
         down_on_autostop: Whether that removes it, or only stops its nodes.
-        python_exe: The interpreter of workers.
+        python_exe: The interpreter of workers. ``~/`` is the home directory there.
         setup_commands: Lines of shell to run on each node before: ``"pip install pymonarch"``.
         workdir: Folder of this machine to copy there.
         file_mounts: Further files, path there to path here.

@@ -48,7 +48,7 @@ class SlurmJob(contract.WorkersJob):
     Args:
         meshes: Name to number of nodes. `add_mesh` adds others, with resources of their own.
         python_exe: The interpreter of workers; by default that of this program, which nodes must
-            find at the same path.
+            find at the same path. ``~/`` is this user's home directory.
         slurm_args: Further options of sbatch, such as ``["--constraint=h100"]``; the last one of a
             kind counts.
         monarch_port: TCP port of workers; 0 is any free one.

@@ -148,8 +148,8 @@ class Scanner:
 
     def _load(self) -> None:
         self._seen = {}
-        with suppress(OSError, ValueError, TypeError):
-            form, taken, sent, seen = json.loads(self._path.read_bytes())
+        with suppress(OSError, ValueError, TypeError), opened(self._path.parent) as folder:
+            form, taken, sent, seen = json.loads(folder.read(self._path.name))
             if form == _FORMAT:
                 self._seen, self._taken, self.sent = seen, taken, sent
 
