@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -77,6 +78,14 @@ class Stage:
         return [tuple(json.loads(line)) for line in notes.read_text().splitlines()]
 
 
+def _submit(submitted: list[str]) -> Callable[[str], str]:
+    def submit(text: str) -> str:
+        submitted.append(text)
+        return "7"
+
+    return submit
+
+
 def options_of(script: str) -> list[str]:
     """The options of sbatch in a script; it quotes them as shells do."""
     lines = [line for line in script.splitlines() if line.startswith("#SBATCH ")]
@@ -90,7 +99,7 @@ def test_slurm_gets_each_word_as_it_is(
     stage = Stage(tmp_path, word)
     monkeypatch.chdir(stage.folder)
     submitted: list[str] = []
-    monkeypatch.setattr(slurm, "submit", lambda text: (submitted.append(text), "7")[1])
+    monkeypatch.setattr(slurm, "submit", _submit(submitted))
     mesh = f"m {word}"
     job = SlurmJob(
         {mesh: 1}, stage.python, [f"--comment={word}"], job_name=word, partition=word, account=word,

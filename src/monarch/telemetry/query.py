@@ -46,7 +46,6 @@ _EXPLAIN = re.compile(
 _SINCE = re.compile(r"\(*timestamp_us ?>=? ?(\d+)\)*")
 _UNTIL = re.compile(r"\(*timestamp_us ?<=? ?(\d+)\)*")
 _ANSWER = "_answer"
-_NOWHERE = "/nonexistent"
 _READS = re.compile(
     r"duckdb_\w+|pragma_\w+|(icu_calendar|pg_timezone)_names|json_(each|tree)|range|generate_series"
     r"|unnest|repeat(_row)?|summary|histogram(_values)?"
@@ -207,7 +206,6 @@ def run(
 
 def _connect(duckdb: Any, limits: Limits) -> Any:
     settings = {
-        "home_directory": _NOWHERE,  # settings and errors name folders below it
         "temp_directory": "",
         "python_enable_replacements": "false",  # variables of Python as tables
         "autoinstall_known_extensions": "false",
@@ -216,6 +214,8 @@ def _connect(duckdb: Any, limits: Limits) -> Any:
         "threads": str(limits.threads),
     }
     database = duckdb.connect(":memory:", config=settings)
+    for name in ("secret", "extension", "home"):  # answers and errors name them
+        database.execute(f"SET {name}_directory = '/nonexistent'")
     # files, the network, ATTACH, INSTALL, COPY; as a setting of `connect`, duckdb would note paths
     # of this program's folder as allowed
     database.execute("SET enable_external_access = false; SET TimeZone = 'UTC'")
