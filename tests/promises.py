@@ -914,7 +914,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "a peer that is let in, and broken: to crash a process with bytes that are no message": (
                 "tests/fuzz/test_parsers.py::test_no_bytes_do_what_none_may_do",
                 "tests/fuzz/test_live.py::test_no_bytes_of_a_peer_that_is_in_end_a_process_or_keep_it_from_others",
-                "tests/fuzz/test_live.py::test_a_frame_whose_memory_is_missing_ends_no_process_of_the_host_that_passes_it_on",
+                "tests/fuzz/test_live.py::test_a_frame_whose_memory_is_missing_ends_no_process_to_which_it_is_passed_on",
             ),
             "a peer that is let in, and broken: to have a process act on a record": (
                 "tests/pure/test_control_records.py::test_fields_of_another_kind_are_refused_with_words_before_any_handler",

@@ -29,7 +29,7 @@ def test_no_bytes_of_a_peer_that_is_in_end_a_process_or_keep_it_from_others() ->
         run_plain(target, SEED, 60)
 
 
-def test_a_frame_whose_memory_is_missing_ends_no_process_of_the_host_that_passes_it_on() -> None:
+def test_a_frame_whose_memory_is_missing_ends_no_process_to_which_it_is_passed_on() -> None:
     """The process took its agent for broken, and was ended."""
     for data in live.samples_of_links(SEGMENT):
         live.check_gateway(data)
