@@ -29,12 +29,13 @@ ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENTS = ROOT / "build" / "versions"
 LEFT_OUT = ("mypy", "nixl", "playwright", "ray", "ruff", "torch")  # of the extra `test`
 CHOICE = {
-    False: "(promise or not (process or slow))",  # as a plain pytest, also for folders that are named
+    False: "(promise or not (process or slow))",  # as a plain pytest, also for named folders
     True: "not (process or slow)",
 }
 _ENDS = re.compile(
     r"^=* ?(\d+ (?:passed|failed|error|skipped)\b.*?)(?: in [\d.]+s.*)?$", re.MULTILINE
 )
+_NONE_CHOSEN = 5  # exit status of pytest
 _COUNTS = re.compile(r"(\d+) (passed|failed|error|skipped)")
 
 
@@ -140,6 +141,8 @@ def outcome_of(step: Step, status: int, said: str) -> str:
     ends = _ENDS.findall(said) if step.tests else []
     if ends:
         return ", ".join(f"{number} {kind}" for number, kind in _COUNTS.findall(ends[-1]))
+    if step.tests and status == _NONE_CHOSEN:
+        return "no such test"
     return "passed" if status == 0 else f"failed, exit status {status}"
 
 
@@ -155,11 +158,12 @@ def run(step: Step, python: Path, light: bool, workers: int) -> Row:
         check=False,
     )
     outcome = outcome_of(step, done.returncode, done.stdout)
-    if done.returncode:
+    failed = done.returncode not in (0, _NONE_CHOSEN if step.tests else 0)
+    if failed:
         log = python.parents[1] / f"{step.name.replace('/', '_').replace(' ', '_')}.log"
         log.write_text(done.stdout)
         outcome += f" ({log.relative_to(ROOT)})"
-    row = Row(step.name, outcome, time.monotonic() - begun, done.returncode != 0)
+    row = Row(step.name, outcome, time.monotonic() - begun, failed)
     print(f"{row.step}: {row.outcome}, {row.seconds:.0f} s", flush=True)
     return row
 

@@ -10,6 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+pytest.importorskip("torch", reason="distributed tensors need torch")
+
 import torch
 
 from monarch import Stream, fetch_shard, get_active_mesh, inspect, reduce, remote, slice_mesh

@@ -141,7 +141,7 @@ def _record_with_actor(*args: object, **kwargs: object) -> logging.LogRecord:
     if context is not None:
         record.actor = actor
     # objects are for a handler that knows them; `extra` of the program may be called `actor`
-    elif type(record.msg) is not str or record.name.partition(".")[0] == "monarch":
+    elif type(record.msg) is not str or f"{record.name}.".startswith("monarch."):
         return record
     if actor and prefix_enabled and record.msg:
         text = actor.replace("%", "%%") if record.args else actor
