@@ -8,18 +8,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
 
 from .._rank_selector import RankSelector
+from ..config._units import SECOND, Unreadable, read_duration
 from .line import LogLine
 from .ranks import coordinates
 
 LEVELS = {
     "DEBUG": 10, "INFO": 20, "WARNING": 30, "WARN": 30, "ERROR": 40, "CRITICAL": 50, "FATAL": 50,
 }  # fmt: skip
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 
 
 class LineFilter(NamedTuple):
@@ -87,9 +87,8 @@ def parse_since(text: str, now: float) -> float:
     Raises:
         ValueError: It is neither.
     """
-    age = _DURATION.fullmatch(text)
-    if age is not None:
-        return max(0.0, now - float(age[1]) * _UNITS[age[2]])
+    with suppress(Unreadable):
+        return max(0.0, now - read_duration(text) / SECOND)
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:

@@ -8,15 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from .._core.plane import (
-    ControlRequest,
-    ControlService,
-    ProcAddress,
-    completed,
-    current_hub,
-    handles,
-    map_future,
-)
+from .._core import plane as core
 from ..actor import ActorMesh, Future, ProcMesh, context
 from .availability import get_rdma_backend
 from .control_rpc import ask, refused
@@ -239,7 +231,7 @@ class RDMABuffer:
             with suppress(OwnerLostError):  # then it is gone, too
                 self._accepted(answer.get())
 
-        return map_future(answer, lambda _: finish())
+        return core.map_future(answer, lambda _: finish())
 
     # for actions
 
@@ -328,7 +320,7 @@ class RDMABuffer:
         return self._lease.claim
 
     @property
-    def process(self) -> ProcAddress:
+    def process(self) -> core.ProcAddress:
         """The owner's process."""
         return self._info.owner
 
@@ -348,10 +340,10 @@ class RDMABuffer:
             A future of the answer.
         """
         if here is not None and self._info.owner == self.plane.hub.address:
-            answer: Future[Any] = completed(here())
+            answer: Future[Any] = core.completed(here())
         else:
             answer = ask(self.plane.hub, self._info.owner, record, f"{what} of {self._info}")
-        return map_future(answer, self._accepted)
+        return core.map_future(answer, self._accepted)
 
     def _accepted(self, answer: Any) -> Any:
         """Return the owner's answer, or raise its refusal."""
@@ -387,7 +379,7 @@ class RDMABuffer:
 
 
 def _received(info: BufferInfo) -> RDMABuffer:
-    return RDMABuffer._of(plane_of(current_hub()), info)
+    return RDMABuffer._of(plane_of(core.current_hub()), info)
 
 
 class Explanation(NamedTuple):
@@ -423,8 +415,10 @@ def _explain(plane: Plane, buffer: RDMABuffer) -> list[PathReport] | RDMAError:
     return grant if isinstance(grant, RDMAError) else report(plane, lease, grant, deadline)
 
 
-@handles(Explain)
-def _take_explain(service: ControlService, request: ControlRequest, record: Explain) -> None:
+@core.handles(Explain)
+def _take_explain(
+    service: core.ControlService, request: core.ControlRequest, record: Explain
+) -> None:
     plane = plane_of(service.hub)
     plane.workers.submit(lambda: answer_with(request, lambda: _explain(plane, record.buffer)))
 
@@ -432,7 +426,7 @@ def _take_explain(service: ControlService, request: ControlRequest, record: Expl
 HANDLERS = (*OF_PLANE, _take_explain)
 
 
-def _address_of(peer: Any) -> ProcAddress:
+def _address_of(peer: Any) -> core.ProcAddress:
     if isinstance(peer, ActorMesh):
         addresses = list(peer._target.procs)
     elif isinstance(peer, ProcMesh):

@@ -26,20 +26,9 @@ from typing import Any
 from .._core.plane import Owner, Shape, Slice, block, current_hub, notice, pickling, subscribe
 from ..actor import Future, ProcMesh, context
 from ..errors import SupervisionError
+from . import instructions
 from .errors import RemoteException, was_told
 from .executor import Executor, Ranks
-from .instructions import (
-    ALL,
-    DEFINE,
-    END,
-    FORGET,
-    FREE,
-    MAIN,
-    SPREAD,
-    Definition,
-    Instruction,
-    Poison,
-)
 from .plans import Plan
 from .workers import Workers
 
@@ -66,7 +55,7 @@ class Engine:
         self.uid = executor.uid
         self.ids = itertools.count(1)
         self.plans: dict[Any, Plan] = {}
-        self.described: dict[int, Definition] = {}
+        self.described: dict[int, instructions.Definition] = {}
         self.meshes: dict[Any, Any] = {}
         self.defined: dict[Any, int] = {}  # groups and routes that the workers know
         self.defining = threading.RLock()  # two threads may need the same ones
@@ -77,8 +66,8 @@ class Engine:
         self._templates = itertools.count()
         self._oldest_template = 0
         self._lock = threading.Lock()
-        self._segments: list[tuple[Ranks, list[Instruction]]] = []
-        self._open: list[Instruction] = []
+        self._segments: list[tuple[Ranks, list[instructions.Instruction]]] = []
+        self._open: list[instructions.Instruction] = []
         self._open_for: Ranks | None = None
         self._waiting = 0  # instructions in `_segments`
         self._flushed = 0.0  # when
@@ -89,12 +78,12 @@ class Engine:
         self._closed: str | None = None
         self.size = executor.size
         self.everyone = self.group(range(self.size))
-        self.every_stream = self.group(range(self.size), ALL)
+        self.every_stream = self.group(range(self.size), instructions.ALL)
         _engines_here.add(self)
         if _spreading:
             self.spread()
 
-    def group(self, ranks: Sequence[int], stream: int = MAIN) -> Ranks:
+    def group(self, ranks: Sequence[int], stream: int = instructions.MAIN) -> Ranks:
         """A stream of these ranks; the same object for the same ranks and stream."""
         key = tuple(ranks), stream
         found = self._groups.get(key)
@@ -106,7 +95,7 @@ class Engine:
 
     def every_stream_of(self, ranks: Ranks) -> Ranks:
         """Return these ranks with all of their streams."""
-        return self.group(ranks.ranks, ALL)
+        return self.group(ranks.ranks, instructions.ALL)
 
     def spread(self) -> None:
         """Give each stream a thread of its own on the workers.
@@ -115,7 +104,7 @@ class Engine:
         """
         with self._lock:
             if not self.executor.spread:
-                self._append(self.every_stream, (SPREAD,))
+                self._append(self.every_stream, (instructions.SPREAD,))
                 self._flush()
                 self.executor.spread = True
 
@@ -127,7 +116,11 @@ class Engine:
     # instructions
 
     def submit(
-        self, ranks: Ranks, instruction: Instruction, now: bool = False, weight: int = 0
+        self,
+        ranks: Ranks,
+        instruction: instructions.Instruction,
+        now: bool = False,
+        weight: int = 0,
     ) -> None:
         """Have some ranks run an instruction, after all that was submitted before.
 
@@ -142,7 +135,7 @@ class Engine:
             SupervisionError: One of these ranks is known to be gone.
         """
         self.check_open()
-        if holders and ranks.stream != ALL and (held := holder()) is not None:
+        if holders and ranks.stream != instructions.ALL and (held := holder()) is not None:
             held.take(self, ranks, instruction, now)
             return
         if self.executor.gone:
@@ -169,19 +162,19 @@ class Engine:
         Raises:
             SupervisionError: It is.
         """
-        if ranks.stream != ALL:
+        if ranks.stream != instructions.ALL:
             self.executor.check(ranks)
 
     def living(self) -> Ranks:
         """The ranks that are not known to be gone, with all of their streams."""
         gone = self.executor.gone
         return (
-            self.group([rank for rank in range(self.size) if rank not in gone], ALL)
+            self.group([rank for rank in range(self.size) if rank not in gone], instructions.ALL)
             if gone
             else self.every_stream
         )
 
-    def define(self, plan: Plan, definition: Definition) -> None:
+    def define(self, plan: Plan, definition: instructions.Definition) -> None:
         """Give a plan its number on all workers.
 
         Raises:
@@ -193,20 +186,20 @@ class Engine:
         with self._lock:
             plan.template = next(self._templates)
             self.described[plan.template] = definition
-            self._append(self.every_stream, (DEFINE, plan.template, definition))
+            self._append(self.every_stream, (instructions.DEFINE, plan.template, definition))
             # not while instructions are held back: they may name templates of any age
             if len(self.plans) >= _PLANS and not holders:
                 self.plans.clear()
                 # a thread may just now use a plan of those; none can still use one of the time
                 # before
-                self._append(self.every_stream, (FORGET, self._oldest_template))
+                self._append(self.every_stream, (instructions.FORGET, self._oldest_template))
                 for number in [
                     number for number in self.described if number < self._oldest_template
                 ]:
                     del self.described[number]
                 self._oldest_template = plan.template
 
-    def _append(self, ranks: Ranks, instruction: Instruction) -> None:
+    def _append(self, ranks: Ranks, instruction: instructions.Instruction) -> None:
         # by identity: `group` gives one object for the same ranks and stream
         if self._open_for is not ranks:
             self._open = []
@@ -214,7 +207,7 @@ class Engine:
             self._segments.append((ranks, self._open))
         self._open.append(instruction)
 
-    def submit_held(self, instructions: Iterable[tuple[Ranks, Instruction]]) -> None:
+    def submit_held(self, instructions: Iterable[tuple[Ranks, instructions.Instruction]]) -> None:
         """Have instructions run that were held; all of them go out together."""
         instructions = list(instructions)
         for ranks, _ in instructions:
@@ -227,7 +220,7 @@ class Engine:
         if self._since_settled >= _STRETCH:
             self._keep_up()
 
-    def pass_on(self, ranks: Ranks, instruction: Instruction) -> None:
+    def pass_on(self, ranks: Ranks, instruction: instructions.Instruction) -> None:
         """Have an instruction run with the next ones sent, even if this thread holds its own."""
         with self._lock:
             self._append(ranks, instruction)
@@ -242,13 +235,13 @@ class Engine:
         over = {
             group.stream
             for group in groups
-            if group.stream > MAIN and group.stream not in living_streams
+            if group.stream > instructions.MAIN and group.stream not in living_streams
         }
         for group in groups:
             if group.freed:
                 self._free(group)
         for stream in over:
-            self._append(self.every_stream, (END, stream))
+            self._append(self.every_stream, (instructions.END, stream))
         for group in groups:
             if group.stream in over:
                 del self._groups[group.ranks, group.stream]
@@ -349,7 +342,7 @@ class Engine:
             return
         self.flush()
         living = self.living()
-        poisons: Iterable[Poison | None] = ()
+        poisons: Iterable[instructions.Poison | None] = ()
         if living.ranks:
             asked = self.call(living, "finish", (), "exit of the tensor engine")
             poisons = asked.get(timeout=timeout).values()
@@ -394,15 +387,15 @@ def holder() -> Any:
     return holders.get(threading.get_ident()) if holders else None
 
 
-def freeing(ranks: Ranks) -> list[tuple[Ranks, Instruction]]:
+def freeing(ranks: Ranks) -> list[tuple[Ranks, instructions.Instruction]]:
     """Take the values that await freeing on these ranks, as instructions."""
     freed = ranks.freed
     # so many as there are now: finalizers append on any thread, at any time
     found = [freed.popleft() for _ in range(len(freed))]
     if tuple not in map(type, found):
-        return [(ranks, (FREE, found))]
+        return [(ranks, (instructions.FREE, found))]
     ids = [each for each in found if type(each) is int]
-    return [(ranks, (FREE, ids)), *(each for each in found if type(each) is tuple)]
+    return [(ranks, (instructions.FREE, ids)), *(each for each in found if type(each) is tuple)]
 
 
 _engines: weakref.WeakKeyDictionary[Owner, dict[str, Engine]] = weakref.WeakKeyDictionary()

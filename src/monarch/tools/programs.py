@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -84,6 +85,12 @@ def table_of(headings: str) -> Table:
     return table
 
 
+_STYLES = {
+    "good": "bold green", "late": "bold yellow", "bad": "bold red", "trouble": "bold red",
+    "head": "bold", "program": "cyan", "blamed": "yellow", "plain": "",
+}  # fmt: skip
+
+
 def console() -> Console:
     """The console for tables on stdout.
 
@@ -91,3 +98,10 @@ def console() -> Console:
     """
     plain = Console(highlight=False)
     return plain if plain.is_terminal else Console(highlight=False, width=_WIDEST)
+
+
+def print_lines(lines: Iterable[tuple[str, str]]) -> None:
+    """Print lines of a report, each in the style of its kind."""
+    terminal = console()
+    for kind, text in lines:
+        terminal.print(Text(text, _STYLES[kind]), soft_wrap=True)

@@ -6,15 +6,15 @@ Telemetry of a running program, or of one that has left a file, in SQL.
 from __future__ import annotations
 
 import json
-import re
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
+from ..config._units import SECOND, Unreadable, read_duration
 from ..errors import MonarchError
 from ..programs import connect
 from ..telemetry.client import QueryEngineClient
@@ -26,9 +26,6 @@ from .json_option import JSON, say
 from .utils import Misuse
 
 app = typer.Typer()
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class _Format(str, Enum):
@@ -126,11 +123,11 @@ def duration(text: str) -> float:
     Raises:
         ValueError: It is none.
     """
-    found = _DURATION.fullmatch(text)
-    if found is None or not float(found[1]):
-        form = "a positive number followed by ms, s, m, or h, such as 10s"
-        raise Misuse(f"duration must be {form}, not {text!r}")
-    return float(found[1]) * _UNITS[found[2]]
+    with suppress(Unreadable):
+        if seconds := read_duration(text) / SECOND:
+            return seconds
+    form = "a positive number followed by ms, s, m, or h, such as 10s"
+    raise Misuse(f"duration must be {form}, not {text!r}")
 
 
 def _fail(reason: str, status: int = 1) -> NoReturn:

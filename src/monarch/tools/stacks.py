@@ -6,20 +6,11 @@ import json
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
-from ..stacks import report
 from ..stacks.gather import of_program
 from .found import OPTION, PROGRAM, reach
 from .json_option import JSON
-from .programs import console
-
-_STYLES = {
-    report.HEAD: "bold",
-    report.PROGRAM: "cyan",
-    report.PLAIN: "",
-    report.TROUBLE: "bold red",
-}
+from .programs import print_lines
 
 app = typer.Typer()
 
@@ -52,6 +43,4 @@ def stacks(
     if as_json:
         print(json.dumps(found.to_json(), indent=2))
         return
-    terminal = console()
-    for kind, text in found.lines(everything):
-        terminal.print(Text(text, _STYLES[kind]), soft_wrap=True)
+    print_lines(found.lines(everything))

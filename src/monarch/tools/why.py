@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from ..programs import connect
 from ..why import report
@@ -18,16 +17,7 @@ from ..why.gather import of_program
 from ..why.run import of_run
 from .found import OPTION, PROGRAM, found
 from .json_option import JSON
-from .programs import console
-
-_STYLES = {
-    report.GOOD: "bold green",
-    report.LATE: "bold yellow",
-    report.BAD: "bold red",
-    report.HEAD: "bold",
-    report.PLAIN: "",
-    report.BLAMED: "yellow",
-}
+from .programs import print_lines
 
 app = typer.Typer()
 
@@ -56,7 +46,5 @@ def why(
     if as_json:
         print(json.dumps(verdict.to_json(), indent=2))
     else:
-        terminal = console()
-        for kind, text in report.lines(verdict):
-            terminal.print(Text(text, _STYLES[kind]), soft_wrap=True)
+        print_lines(report.lines(verdict))
     raise typer.Exit(verdict.exit_status)

@@ -7,13 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ... import config
-from ..errors import (
-    NoPathError,
-    NotMeantError,
-    RDMATcpFallbackWarning,
-    RDMAWarning,
-    UnavailableError,
-)
+from .. import errors
 from ..records import Grant
 from .copy import CopyPath
 from .cuda_ipc import CudaPath
@@ -75,17 +69,17 @@ def choose(plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Buff
     for path in permitted:
         try:
             link = _try(plane, path, lease, grant, deadline)
-        except UnavailableError as error:
+        except errors.UnavailableError as error:
             refused.append(f"{path.name}: {error}")
             # not meant for this pair is no news; a path that should lead there and fails is
-            if not isinstance(error, NotMeantError):
+            if not isinstance(error, errors.NotMeantError):
                 broken.append(path.name)
         else:
             if broken or (refused and path.name == "messages"):
                 _warn_of_fallback(plane, path, lease, [*refused, *_left_out(permitted)], broken)
             return link
     reasons = "; ".join([*refused, *_left_out(permitted)])
-    raise NoPathError(f"no path leads to the buffer from here: {reasons}")
+    raise errors.NoPathError(f"no path leads to the buffer from here: {reasons}")
 
 
 def _left_out(permitted: Sequence[Path]) -> list[str]:
@@ -105,9 +99,9 @@ def report(plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> list
     for path in PATHS:
         try:
             if path not in permitted:
-                raise UnavailableError(f"rdma_paths is {config.value('rdma_paths')!r}")
+                raise errors.UnavailableError(f"rdma_paths is {config.value('rdma_paths')!r}")
             _try(plane, path, lease, grant, deadline)
-        except UnavailableError as error:
+        except errors.UnavailableError as error:
             reports.append(PathReport(path.name, False, str(error)))
         else:
             reports.append(PathReport(path.name, True, path.way))
@@ -130,14 +124,14 @@ def _try(plane: Plane, path: Path, lease: Lease, grant: Grant, deadline: Deadlin
         return link
     reason = path.refusal(plane, lease, grant)
     if reason is not None:
-        raise NotMeantError(reason)
+        raise errors.NotMeantError(reason)
     # remembered: to try a dead path at each transfer would cost more than the transfer
     reason = plane.closed.get(key)
     if reason is not None:
-        raise UnavailableError(reason)
+        raise errors.UnavailableError(reason)
     try:
         link = path.connect(plane, lease, grant, deadline)
-    except UnavailableError as error:
+    except errors.UnavailableError as error:
         plane.note_closed(key, str(error))
         raise
     plane.links[key] = link
@@ -155,7 +149,7 @@ def _warn_of_fallback(
     if (path.name, *broken) in plane.told:
         return
     plane.told.add((path.name, *broken))
-    kind = RDMATcpFallbackWarning if path.name == "messages" else RDMAWarning
+    kind = errors.RDMATcpFallbackWarning if path.name == "messages" else errors.RDMAWarning
     warnings.warn(
         f"transfers of {lease.info} take path {path.name!r}; {'; '.join(refused)}",
         kind,
