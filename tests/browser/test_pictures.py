@@ -1,7 +1,7 @@
 """Each page as it looked when its picture was last looked at: light, dark and on a phone.
 
 The pictures in `references/` are of `monarch demo`, whose run is recorded, at a time of day that
-stays. After a change that is meant, `DASHBOARD_REFERENCES=1 pytest tests/browser/test_references.py`
+stays. After a change that is meant, `DASHBOARD_REFERENCES=1 pytest tests/browser/test_pictures.py`
 takes them anew: look at each before it is committed. Fonts make other pictures, so another
 browser than that of `made_with.txt` compares nothing.
 """
