@@ -111,7 +111,9 @@ def test_now_says_what_is_wrong_and_shows_a_cell_for_each_rank(watched: Watched)
         await seen.until(*shown, "a wait for another thread, or a lock")
         assert len(seen.lines) == 60
         [first] = [line for line in seen.lines if "Stuck" in line]
-        assert first[:120].rstrip() and first[120:].startswith("tuislow")  # the maps, beside it
+        assert first[:120].rstrip() and first[120:].startswith(
+            ("tuidead", "tuislow")
+        )  # maps beside it
         await seen.press("v")
         await seen.until("map: seconds", "seconds ")
         await seen.find("! tuislow")
