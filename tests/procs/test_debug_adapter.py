@@ -393,14 +393,13 @@ def test_ranks_without_debugpy_and_wrong_names_are_errors_of_one_line(tmp_path: 
             assert editor.read() is None
             assert "an editor needs debugpy in the actor's process" in next_line(command)
             editor.close()
-        for wrong, text in (
-            ("trainers", "such as trainers[3]"),
-            ("nobody[0]", "meshes: trainers (2 ranks)"),
+        for wrong, status, text in (
+            ("trainers", 2, "such as trainers[3]"),
+            ("nobody[0]", 1, "meshes: trainers (2 ranks)"),
         ):
             result = program.monarch("debug", "-p", str(program.pid), "--dap", wrong)
-            assert (
-                result.returncode == 1 and text in result.stderr and result.stderr.count("\n") == 1
-            )
+            assert (result.returncode, result.stderr.count("\n")) == (status, 1)
+            assert text in result.stderr
 
 
 def test_what_a_web_page_posts_is_not_evaluated_in_the_rank(tmp_path: Path) -> None:
