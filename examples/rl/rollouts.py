@@ -153,8 +153,8 @@ class Rollouts(Actor):
     async def _add(self, group: Group) -> None:
         while True:
             try:
-                return await self.buffer.add(group, version=group.version)
-            except SupervisionError:  # it is started again, empty
+                return await self.buffer.add(group, group.version, key=group.task.number)
+            except SupervisionError:  # it is started again, empty, or has this group already
                 await asyncio.sleep(0.1)
 
     # endregion

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from monarch.actor import Actor, SupervisionError, endpoint
-from monarch.queues import Empty, ReplayBuffer
+from monarch.queues import Empty, Full, ReplayBuffer
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -105,3 +105,25 @@ def test_the_state_of_a_buffer_is_that_of_another_one_with_its_batches(spawn: Sp
     with pytest.raises(Empty):
         buffer.sample(4, timeout=0).get()  # what was saved is where it was
     assert sorted(buffer.sample(3).get()) == [3, 4, 5]
+
+
+def test_an_item_with_a_key_that_is_known_is_not_there_twice(spawn: Spawn) -> None:
+    buffer: ReplayBuffer[str] = ReplayBuffer(spawn(1), 2, consume=True)
+    buffer.add("one", key=1).get()
+    assert buffer.sample(1).get() == ["one"]
+    buffer.add("one again", key=1).get()
+    assert buffer.statistics().get().items == 0
+    buffer.add("none").get()
+    buffer.add("nor this").get()
+    with pytest.raises(Full):  # so it is not known: it may be added once there is room
+        buffer.add("two", key=2, timeout=0).get()
+    buffer.clear().get()
+    buffer.add("two", key=2).get()
+    assert buffer.sample(1).get() == ["two"]
+    for key in range(3, 7):
+        buffer.add("another", key=key).get()
+        buffer.clear().get()
+    buffer.add("one", key=1).get()  # forgotten: twice as many have come since
+    assert buffer.sample(1).get() == ["one"]
+    with pytest.raises(TypeError, match="unhashable"):
+        buffer.add("three", key=[3])  # type: ignore[arg-type]

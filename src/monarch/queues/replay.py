@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
@@ -111,18 +111,24 @@ class ReplayActor(Actor):
         self._version = 0
         self._batches: dict[int, list[tuple[int, Sealed]]] = {}  # those that have a number
         self._wishes: deque[_Wish] = deque()
+        self._known: dict[Hashable, None] = {}  # keys of the last items, as far as they have some
         self._producers: deque[tuple[asyncio.Future[None], Sealed, int]] = deque()
 
     @concurrent_endpoint
-    async def add(self, item: Sealed, version: int, timeout: float | None) -> bool:
-        """Add items, and return whether there was room in time."""
+    async def add(self, item: Sealed, version: int, timeout: float | None, key: Hashable) -> bool:
+        """Add an item, and return whether there was room in time."""
+        if key in self._known:  # of a caller who has heard of the end of the process before this
+            return True
+        self._known.update({} if key is None else {key: None})
+        if len(self._known) > 2 * self._capacity:
+            del self._known[next(iter(self._known))]
         added: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._producers.append(entry := (added, item, version))
         self._move()
-        if not await done(added, self._producers, entry, timeout):
-            return False
-        added.result()
-        return True
+        there = await done(added, self._producers, entry, timeout)
+        if not there or added.exception() is not None:
+            self._known.pop(key, None)
+        return there and added.result() is None
 
     @concurrent_endpoint
     async def sample(
@@ -359,7 +365,9 @@ class ReplayBuffer(Generic[T]):
             seconds(lease, "lease", least=0.01),
         )  # fmt: skip
 
-    def add(self, item: T, version: int = 0, timeout: float | None = None) -> Future[None]:
+    def add(
+        self, item: T, version: int = 0, timeout: float | None = None, *, key: Hashable = None
+    ) -> Future[None]:
         """Add an item.
 
         Args:
@@ -368,14 +376,22 @@ class ReplayBuffer(Generic[T]):
                 is more than `max_age` behind it is dropped.
             timeout: Seconds to wait for room where items are consumed; 0 does not wait, None waits
                 as long as the buffer is there.
+            key: The item's own, such as a number. Of the last items, twice as many as the buffer
+                holds, none is added whose key another one has. So an item whose `add` has raised
+                `SupervisionError` may be added again: whether it has come into the buffer that was
+                started again is not known, and then it is there once.
 
         Returns:
             A future that is done when the item is in the buffer. It raises `Full` where no room was
             made in time, and `SupervisionError` when the process of the buffer has ended.
+
+        Raises:
+            TypeError: `key` can't be hashed.
         """
         whole(version, "version", least=0)
+        hash(key)
         limit = None if timeout is None else seconds(timeout, "timeout")
-        return map_future(self._actor.add.call_one(Sealed.of(item), version, limit), _check)
+        return map_future(self._actor.add.call_one(Sealed.of(item), version, limit, key), _check)
 
     def sample(
         self,

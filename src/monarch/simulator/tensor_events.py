@@ -28,13 +28,9 @@ class _OfStorage(NamedTuple):
 class StorageCreationEvent(_OfStorage):
     """Memory is taken on some ranks."""
 
-    __slots__ = ()
-
 
 class StorageDeletionEvent(_OfStorage):
     """Memory is given back: nothing is in it any more."""
-
-    __slots__ = ()
 
 
 class _OfTensor(NamedTuple):
@@ -53,19 +49,13 @@ class _OfTensor(NamedTuple):
 class TensorCreationEvent(_OfTensor):
     """A tensor is made, in memory of its own or in that of another."""
 
-    __slots__ = ()
-
 
 class TensorAccessEvent(_OfTensor):
     """A tensor is read, written or made."""
 
-    __slots__ = ()
-
 
 class TensorMutationEvent(_OfTensor):
     """A tensor is changed in place."""
-
-    __slots__ = ()
 
 
 class TensorDeletionEvent(NamedTuple):

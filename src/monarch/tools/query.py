@@ -28,10 +28,7 @@ from .utils import Misuse
 app = typer.Typer()
 
 
-class _Format(str, Enum):
-    table = "table"
-    json = "json"
-    jsonl = "jsonl"
+_Format = Enum("_Format", {"table": "table", "json": "json", "jsonl": "jsonl"}, type=str)
 
 
 @app.command(
@@ -126,8 +123,7 @@ def duration(text: str) -> float:
     with suppress(Unreadable):
         if seconds := read_duration(text) / SECOND:
             return seconds
-    form = "a positive number followed by ms, s, m, or h, such as 10s"
-    raise Misuse(f"duration must be {form}, not {text!r}")
+    raise Misuse(f"duration must be a positive number followed by ms, s, m, or h; got {text!r}")
 
 
 def _fail(reason: str, status: int = 1) -> NoReturn:
