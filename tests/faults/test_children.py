@@ -59,6 +59,7 @@ COMMON = """
 
 @several_at_a_time
 @pytest.mark.parametrize("how", STARTS)
+@pytest.mark.slow
 def test_a_child_calls_and_spawns_on_the_meshes_it_was_given(how: str) -> None:
     run_program(
         COMMON,

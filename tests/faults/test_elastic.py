@@ -177,6 +177,7 @@ def test_killed_ranks_are_replaced_and_the_loss_is_that_of_the_undisturbed_run(
     assert {report.size for report in reports} == {3}
 
 
+@pytest.mark.slow
 def test_ranks_that_die_while_a_world_is_formed_are_replaced_as_well(
     hosts: HostMesh, tmp_path: Path, undisturbed: list[float]
 ) -> None:

@@ -98,6 +98,7 @@ PROGRAM = """
 
 
 @pytest.mark.parametrize("kind", ["knocks", "stays", "garbage", "messages"])
+@pytest.mark.slow
 def test_heartbeats_and_calls_survive_a_flood_by_who_may_connect(kind: str) -> None:
     ran = run_script(
         f"    KIND = {kind!r}\n" + PROGRAM,

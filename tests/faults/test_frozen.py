@@ -159,6 +159,7 @@ def test_a_host_whose_own_processes_stay_stopped_is_lost_as_a_whole(who: str) ->
 
 
 @several_at_a_time
+@pytest.mark.slow
 def test_a_circle_of_waits_ends_though_the_agent_stays_stopped() -> None:
     run("""
         procs, workers, pids = up(2)

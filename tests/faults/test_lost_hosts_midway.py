@@ -101,6 +101,7 @@ def test_stopping_ends_within_the_bound_and_is_no_failure(how: str, what: str) -
 
 
 @BOTH
+@pytest.mark.slow
 def test_a_storm_of_broadcasts_goes_on_to_the_others_complete_and_in_order(how: str) -> None:
     run(f"""
         import threading

@@ -20,6 +20,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.slow
 def test_large_content_goes_to_memory_of_the_reader_once_a_device_is_known(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(os.urandom(20 << 20))
     run(

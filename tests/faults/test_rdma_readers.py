@@ -70,6 +70,7 @@ def run_on_machines(script: str) -> None:
     run(textwrap.dedent(BEGIN) + textwrap.dedent(script), timeout=150)
 
 
+@pytest.mark.slow
 def test_what_the_trainer_sends_does_not_grow_with_its_readers() -> None:
     run_on_machines("""
         with on_machines(6) as (network, trainer, generators):

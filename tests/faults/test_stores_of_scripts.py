@@ -222,6 +222,7 @@ MEET = """
         (True, ("--nproc-per-node=1", "--master-addr", "10.9.8.7")),
     ],
 )
+@pytest.mark.slow
 def test_ranks_of_a_script_meet_where_another_user_is_not_let_in(
     home: Home, job: bool, options: tuple[str, ...]
 ) -> None:

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.processes("a program of its own, with groups of torch")
 EXAMPLE = Path(__file__).parents[2] / "examples/surviving_trainer.py"
 
 
+@pytest.mark.slow
 def test_training_goes_on_after_a_death_in_a_backward_pass_that_is_named(tmp_path: Path) -> None:
     env = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}  # which it makes and leaves
     result = run_script(EXAMPLE.read_text(), env=env)

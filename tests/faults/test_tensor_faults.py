@@ -315,6 +315,7 @@ def test_a_rank_without_memory_fails_what_needs_it_and_nothing_else(spawn: Spawn
 # operations that never return
 
 
+@pytest.mark.slow
 def test_ctrl_c_gives_the_prompt_back_and_leaving_has_a_bound() -> None:
     run(
         """
@@ -382,6 +383,7 @@ def test_a_program_may_end_with_work_in_flight(work: str) -> None:
     run(f"x = torch.ones(1)\n{work}\nprint('at the end')\n", "at the end")
 
 
+@pytest.mark.slow
 def test_an_error_of_the_program_ends_it_with_work_in_flight() -> None:
     result = run_script(PREAMBLE + "sleep(600)\nraise ValueError('on purpose')\n")
     assert result.exit_code == 1, str(result)
@@ -389,6 +391,7 @@ def test_an_error_of_the_program_ends_it_with_work_in_flight() -> None:
     assert result.left_behind == [], str(result)
 
 
+@pytest.mark.slow
 def test_a_fork_of_the_program_that_ends_takes_nothing_from_its_ranks() -> None:
     run(
         """

@@ -91,6 +91,7 @@ OF_SEVERAL = """
 
 
 @pytest.mark.processes("a script under `monarch run`")
+@pytest.mark.slow
 def test_a_script_of_several_hosts_meets_over_the_links_of_the_program(home: Home) -> None:
     (home.folder / "cluster.py").write_text(
         "from monarch.job import ProcessJob\njob = ProcessJob({'nodes': 2})\n"
@@ -180,6 +181,7 @@ def test_what_is_looked_for_would_be_found() -> None:
 
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 @pytest.mark.processes("hosts with networks of their own")
+@pytest.mark.slow
 def test_no_other_host_reads_where_ranks_of_a_mesh_meet() -> None:
     run("""
         import json, subprocess, sys, textwrap

@@ -186,6 +186,7 @@ SCENES = """
 
 
 @pytest.mark.timeout(120)  # five programs in one
+@pytest.mark.slow
 def test_a_program_sees_its_own_locks_loops_and_reads(tmp_path: Path) -> None:
     with hanging(SCENES.strip(), tmp_path) as (program, _):
         scenes = [json.loads(program.wait_for("scene").removeprefix("scene ")) for _ in range(5)]
@@ -206,6 +207,7 @@ def test_a_program_sees_its_own_locks_loops_and_reads(tmp_path: Path) -> None:
     assert [state for _, ranks, state in busy if ranks == [2]] == ["runs"]
 
 
+@pytest.mark.slow
 def test_a_process_that_is_stopped_is_blamed(tmp_path: Path) -> None:
     with hanging("trainers.compute.call().get()", tmp_path, MONARCH_HEARTBEAT_TIMEOUT="60s") as (
         program,
@@ -281,6 +283,7 @@ COLLECTIVE = """
     """
 
 
+@pytest.mark.slow
 def test_a_rank_that_misses_a_collective_is_blamed(tmp_path: Path) -> None:
     with running(COLLECTIVE, tmp_path) as program:
         program.wait_for("go")
@@ -311,6 +314,7 @@ LOOKS = """
     """
 
 
+@pytest.mark.slow
 def test_a_program_that_spends_its_time_in_collectives_is_not_stuck(tmp_path: Path) -> None:
     call = 'workers.train.call(sys.argv[0] + ".store").get()'
     with running(ALL_REDUCES.replace(call, LOOKS.strip()), tmp_path) as program:
@@ -318,6 +322,7 @@ def test_a_program_that_spends_its_time_in_collectives_is_not_stuck(tmp_path: Pa
     assert "all_reduce (train.py:16)" in saw and "Stuck" not in saw
 
 
+@pytest.mark.slow
 def test_a_host_that_does_not_answer_is_blamed(tmp_path: Path) -> None:
     # a host that is silent for so long is lost: whoever looks may need longer to start
     patient = {"HYPERACTOR_CHANNEL_RECONNECT_TIMEOUT": "2m", "MONARCH_HEARTBEAT_TIMEOUT": "2m"}

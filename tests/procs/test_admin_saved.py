@@ -39,6 +39,7 @@ def enter(link: str) -> tuple[Asker, dict[str, str]]:
         return asker, {SESSION: json.load(answer)["session"]}
 
 
+@pytest.mark.slow
 def test_a_run_that_was_kept_is_looked_at_as_a_program_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

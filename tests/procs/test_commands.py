@@ -93,6 +93,7 @@ def test_scripts_of_bash_run_on_the_ranks_that_are_meant(spawn: Spawn, tmp_path:
     assert sorted(said) == ["0:err:two", "0:out:one", "0:rc:4", "skip:1"]
 
 
+@pytest.mark.slow
 def test_a_command_of_the_command_line_runs_where_it_is_told(cluster: Home) -> None:
     where = ["bash", "-c", "echo at $MONARCH_RANK_hosts of $MONARCH_SIZE_hosts $NAME in $PWD"]
     assert "at 0 of 2 x in " + str(cluster.folder) in cluster.monarch(

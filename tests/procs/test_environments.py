@@ -37,6 +37,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessJob]
     job.kill()
 
 
+@pytest.mark.slow
 def test_a_wheel_added_to_the_requirements_is_importable_in_the_next_mesh(
     job: ProcessJob, tmp_path: Path
 ) -> None:

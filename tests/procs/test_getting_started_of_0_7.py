@@ -180,6 +180,7 @@ the end
 """
 
 
+@pytest.mark.slow
 def test_the_tutorial_is_walked_through_to_its_end(tmp_path: Path) -> None:
     result = run_script(WALK, cwd=tmp_path, env={"MONARCH_HOSTS": ""})
     assert result.stdout == STATIONS, str(result)

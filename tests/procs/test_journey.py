@@ -235,6 +235,7 @@ def test_news_of_a_death_takes_the_path_that_the_page_says(
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+@pytest.mark.slow
 def test_a_tensor_operation_takes_the_path_that_the_page_says() -> None:
     rounds = follow(
         FOLLOWED,

@@ -90,6 +90,7 @@ def refused(result: ScriptResult, what: str, place: str) -> None:
 
 @several_at_a_time
 @pytest.mark.parametrize("method", ["fork", "exec"])
+@pytest.mark.slow
 def test_a_module_that_spawns_at_its_top_level_is_told_where_to_do_it(method: str) -> None:
     result = run_script(
         "import unguarded",

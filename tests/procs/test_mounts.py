@@ -187,6 +187,7 @@ def mount_and_read(home: Home, kind: str, hosts: int) -> None:
     wait_until(lambda: not mounted_below(home.folder), what="the end of all mounts")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_read_while_it_grows_and_code_of_the_client_is_imported(home: Home) -> None:
     mount_and_read(home, "process", 4)
 
@@ -195,6 +196,7 @@ def test_folders_are_shown_to_and_by_nodes_of_slurm(home: Home, slurm: Slurm) ->
     mount_and_read(home, "slurm", 2)
 
 
+@pytest.mark.slow
 def test_machines_that_ssh_reaches_show_folders_and_one_that_dies_is_an_error(
     home: Home, ssh: Ssh
 ) -> None:

@@ -62,6 +62,7 @@ def get(port: int) -> bytes:
 
 
 @pytest.mark.timeout(180)  # seven commands, one after the other
+@pytest.mark.slow
 def test_a_server_on_a_host_is_in_ones_browser(
     home: Home, server: http.server.ThreadingHTTPServer, tmp_path: Path
 ) -> None:

@@ -76,6 +76,7 @@ USES_TORCH = """
 
 @needs_torch
 @pytest.mark.timeout(180)
+@pytest.mark.slow
 def test_eight_procs_that_use_torch_start_in_about_the_time_of_one_import() -> None:
     result = run_script(USES_TORCH, timeout=150)
     assert result.exit_code == 0, result

@@ -95,6 +95,7 @@ def _all_differ(drawn: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("method", ["fork", "exec"])
+@pytest.mark.slow
 def test_each_proc_of_each_mesh_draws_its_own(spawn: Spawn, method: str) -> None:
     with configured(proc_spawn_method=method, preload=["torch"]):
         meshes = [spawn(2).spawn("draws", Draws) for _ in range(2)]

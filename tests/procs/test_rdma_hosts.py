@@ -39,6 +39,7 @@ def pair(request: pytest.FixtureRequest, _process_test: None) -> Iterator[Pair]:
     job.kill()
 
 
+@pytest.mark.slow
 def test_bytes_go_both_ways_between_hosts(pair: Pair) -> None:
     buffer = pair.owner.make.call_one("a", SIZE).get()
     assert pair.user.path_to.call_one(buffer).get() == pair.path
@@ -54,6 +55,7 @@ def test_bytes_go_both_ways_between_hosts(pair: Pair) -> None:
     assert type(pair.user.failure.call_one(forged).get()) is BufferAccessError
 
 
+@pytest.mark.slow
 def test_leases_and_deaths_are_told_of_between_hosts(pair: Pair, faults: Faults) -> None:
     kept = pair.owner.make_and_keep.call_one("kept", 100).get()
     pair.user.keep.call_one("mine", kept).get()

@@ -157,6 +157,7 @@ def test_a_training_has_the_same_result_under_both(home: Home) -> None:
 
 
 @needs_torch
+@pytest.mark.slow
 def test_the_store_outlives_the_script_of_rank_0_and_shows_it_nothing(home: Home) -> None:
     launch(
         home,

@@ -183,6 +183,7 @@ def succeeds(source: str, expected: str) -> None:
     assert result.left_behind == [], str(result)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_torch_is_written_in_an_actor_and_read_by_the_script(
     tmp_path: Path,
 ) -> None:

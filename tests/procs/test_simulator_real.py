@@ -81,6 +81,7 @@ def predicted(machine: Machine, shape: tuple[int, int, int], folder: Path) -> fl
     return sum(event.end - event.start for event in sim._last if event.kind == "compute")
 
 
+@pytest.mark.slow
 def test_what_ranks_compute_is_predicted_within_a_factor_of_two(
     pair_of_processes: ProcMesh, machine: Machine, tmp_path: Path
 ) -> None:

@@ -58,6 +58,7 @@ own = serve(["torchrun", "--nnodes=2", "train.py"], ProcessJob({"nodes": 2}))
 """
 
 
+@pytest.mark.slow
 def test_the_command_serve_runs_one_after_the_other_on_hosts_that_stay(home: Home) -> None:
     (home.folder / "jobs.py").write_text(SERVED)
     (home.folder / "train.py").write_text(WRITES)

@@ -173,6 +173,7 @@ PICKED = """
     """
 
 
+@pytest.mark.slow
 def test_a_mesh_and_its_ranks_can_be_picked_and_shown_as_json(tmp_path: Path) -> None:
     with running(HANGS, tmp_path) as program:
         program.wait_for("go")

@@ -129,6 +129,7 @@ def test_contexts_are_listed_for_programs_too(home: Home) -> None:
     assert complete(home, "monarch context use s", 3).split() == ["small"]
 
 
+@pytest.mark.slow
 def test_a_job_that_is_bounced_has_new_workers_at_the_same_addresses_and_scales(home: Home) -> None:
     (home.folder / "cluster.py").write_text(JOB)
     home.monarch("apply", "cluster.job")

@@ -73,6 +73,7 @@ def own(home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
     return home
 
 
+@pytest.mark.slow
 def test_new_workers_of_a_bounced_job_have_what_was_synced_before(own: Home) -> None:
     describe(own, "process")
     said = own.run(PROGRAM, "sync")

@@ -57,6 +57,7 @@ def _nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("method", ["fork", "exec"])
+@pytest.mark.slow
 def test_procs_of_a_mesh_share_the_cores_of_the_host(method: str) -> None:
     with configured(proc_spawn_method=method):
         procs = this_host().spawn_procs({"n": CORES})

@@ -65,6 +65,7 @@ def ended(process: subprocess.Popen[bytes]) -> str:
 # addresses
 
 
+@pytest.mark.slow
 def test_every_form_of_address_is_listened_on_and_dialed(tmp_path: Path) -> None:
     ports = free_ports(6)
     forms = {
