@@ -376,10 +376,10 @@ class ReplayBuffer(Generic[T]):
                 is more than `max_age` behind it is dropped.
             timeout: Seconds to wait for room where items are consumed; 0 does not wait, None waits
                 as long as the buffer is there.
-            key: The item's own, such as a number. Of the last items, twice as many as the buffer
-                holds, none is added whose key another one has. So an item whose `add` has raised
-                `SupervisionError` may be added again: whether it has come into the buffer that was
-                started again is not known, and then it is there once.
+            key: The item's own, such as a number. The buffer remembers the keys of the last items,
+                twice its capacity, and adds no second one with the same key. So call `add` again
+                after a `SupervisionError`: it is not known whether the item came into the buffer
+                that was started again, and with its key it is there once.
 
         Returns:
             A future that is done when the item is in the buffer. It raises `Full` where no room was
