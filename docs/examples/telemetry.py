@@ -82,9 +82,9 @@ def main() -> None:
     without = [
         text.partition("\n")[0]
         for text, answer in zip(QUESTIONS, answers, strict=True)
-        if not answer.rows
+        if not answer.rows and "a disk" not in text  # which some machine may have
     ]
-    assert len(answers) == 25 and without == [
+    assert len(answers) == 27 and without == [
         "-- Which processes have ended, and how?",  # none has
         "-- Is a process stopped, or stuck in the kernel?",
         "-- Which actors have failed, and what has ended them?",
