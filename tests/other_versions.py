@@ -20,12 +20,14 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(Path(__file__).parent))  # as pytest has it
+
+from trust import ROOT, one_run
+
 ENVIRONMENTS = ROOT / "build" / "versions"
 LEFT_OUT = ("mypy", "nixl", "playwright", "ray", "ruff", "torch")  # of the extra `test`
 CHOICE = {
@@ -147,23 +149,14 @@ def outcome_of(step: Step, status: int, said: str) -> str:
 
 
 def run(step: Step, python: Path, light: bool, workers: int) -> Row:
-    begun = time.monotonic()
-    done = subprocess.run(
-        [str(python), *arguments(step, light, workers)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    outcome = outcome_of(step, done.returncode, done.stdout)
-    failed = done.returncode not in (0, _NONE_CHOSEN if step.tests else 0)
+    status, seconds, said = one_run([str(python), *arguments(step, light, workers)])
+    outcome = outcome_of(step, status, said)
+    failed = status not in (0, _NONE_CHOSEN if step.tests else 0)
     if failed:
         log = python.parents[1] / f"{step.name.replace('/', '_').replace(' ', '_')}.log"
-        log.write_text(done.stdout)
+        log.write_text(said)
         outcome += f" ({log.relative_to(ROOT)})"
-    row = Row(step.name, outcome, time.monotonic() - begun, failed)
+    row = Row(step.name, outcome, seconds, failed)
     print(f"{row.step}: {row.outcome}, {row.seconds:.0f} s", flush=True)
     return row
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -45,11 +45,11 @@ def loaded(count: int, strange: bool) -> Iterator[None]:
         yield
 
 
-def one_run(options: list[str]) -> tuple[int, float, str]:
-    """Runs pytest once; its exit status, how many seconds it took, and all that it has said."""
+def one_run(command: Sequence[str]) -> tuple[int, float, str]:
+    """Runs a program once; its exit status, how many seconds it took, and all that it has said."""
     begun = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options],
+        command,
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -69,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
         "options", nargs="*", help=f"for pytest, behind --; default: {' '.join(OPTIONS)}"
     )
     given = parser.parse_args(argv)
-    options = given.options or OPTIONS
+    command = [sys.executable, "-m", "pytest", *(given.options or OPTIONS)]
     green = 0
     times: list[float] = []
     failed: Counter[str] = Counter()
@@ -79,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
         loaded(computing, strange=given.load > 0),
         ThreadPoolExecutor(given.at_once) as side_by_side,
     ):
-        runs = [side_by_side.submit(one_run, options) for _ in range(given.runs)]
+        runs = [side_by_side.submit(one_run, command) for _ in range(given.runs)]
         for number, run in enumerate(as_completed(runs), 1):
             status, took, said = run.result()
             times.append(took)

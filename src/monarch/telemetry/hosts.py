@@ -48,11 +48,12 @@ _STATES = {
 def _hosts(asked: Asked) -> Iterator[Row]:
     description = asked.description
     begin(asked, _figures)  # start the history: a reader of hosts will want earlier values, too
-    memory, now, booted = _fields("/proc/meminfo"), _figures(), _stat().get("btime")
+    memory, disk, booted = _fields("/proc/meminfo"), _disk(), _stat().get("btime")
+    now = _figures(disk)
     yield (
         host_id(description.agent.host), asked.now_us, description.agent.host, description.machine, description.pid,
         os.cpu_count() or 1, now.load, memory.get("MemTotal"), memory.get("MemAvailable"), now.swap, now.cpu, now.received, now.sent,
-        1_000_000 * int(booted[0]) if booted else None, *_disk(),
+        1_000_000 * int(booted[0]) if booted else None, *disk,
     )  # fmt: skip
 
 
@@ -129,14 +130,14 @@ def _process(pid: int) -> Row:
     return cpu, rss, int(stat[VIRTUAL]), int(stat[THREADS]), descriptors, _STATES.get(state, state)
 
 
-def _figures() -> Figures:
+def _figures(disk: tuple[str | None, int | None, int | None] | None = None) -> Figures:
     memory, load, cpu = _fields("/proc/meminfo"), None, None
     with suppress(OSError):
         load = os.getloadavg()[0]
     if len(times := [*map(int, _stat().get("cpu", ())[:8])]) > 4:
         cpu = (sum(times) - times[3] - times[4]) / _TICK
     used, swap = _used(memory, "MemTotal", "MemAvailable"), _used(memory, "SwapTotal", "SwapFree")
-    _, size, free = _disk()
+    _, size, free = disk or _disk()
     full = 100 * (size - free) / size if size and free is not None else None
     return Figures(load, used, swap, cpu, *_network(), full)
 

@@ -74,9 +74,9 @@ def step(number: int | None = None, *, total: int | None = None) -> None:
         TypeError: It is no whole number.
         ValueError: It is one that 64 bits can't hold.
     """
-    for each in (number, total):
+    for each, what in ((number, "the number of the step"), (total, "the number of all steps")):
         if each is not None and (isinstance(each, bool) or not isinstance(each, int)):
-            raise TypeError(f"step() takes the number of the step, got {each!r}")
+            raise TypeError(f"step() takes {what}, got {each!r}")
         if each is not None and not fits(each):
             raise ValueError(f"step() takes a number of 64 bits, got {each!r}")
     current = context()

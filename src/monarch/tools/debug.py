@@ -165,10 +165,7 @@ def _own_history() -> str | None:
     """Make the file of the history, for this user alone; None where it can't be, and a line."""
     above, name = os.path.split(path := os.path.expanduser(_HISTORY))
     try:
-        with (
-            _ours.opened(above, make=True) as folder,
-            open(folder.open(name, _ours.APPEND)) as file,
-        ):
+        with _ours.opened(above, make=True) as place, open(place.open(name, _ours.APPEND)) as file:
             os.fchmod(file.fileno(), 0o600)  # one of an older version
     except OSError as error:
         print(f"what you type is not kept for the next time: {error}", file=sys.stderr)
