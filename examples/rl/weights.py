@@ -47,6 +47,8 @@ class Board(Actor):
 
     @concurrent_endpoint
     async def publish(self, news: News) -> None:
+        if self.news is not None and (news.world, news.step) < (self.news.world, self.news.step):
+            return  # it was sent again, and newer ones came meanwhile
         self.news = news
         self.changed.set()
         self.changed = asyncio.Event()
@@ -88,7 +90,8 @@ class Publisher:
     def publish(self, step: int) -> None:
         if self.world.rank == 0:
             news = News(self.world.number, self.first, step, tuple(self.sources))
-            self.board.publish.broadcast(news)
+            # again where the board is: without this news, generators and trainers may both wait
+            self.board.publish.options(retries=5).call_one(news)
 
 
 # endregion
@@ -131,16 +134,23 @@ class Follower:
             if self._replica is None or news.world != self._world:
                 self._replica, self._world = Replica(news.sources, self._staged), news.world
             versions = {each for each in await self._replica.pull() if each is not None}
-        except (RDMAError, SupervisionError):  # those trainers are gone: others will say so
+        except (RDMAError, SupervisionError):  # those trainers are gone, or were not to be reached
             self._replica = None
-            return False
+            return self._later()
         version = news.first + versions.pop()
-        if versions or version == self.version:  # ranks that are a step apart will soon agree
+        if versions:  # ranks that are a step apart will soon agree
+            return self._later()
+        if version == self.version:
             return False
         for name, each in self._target.items():
             each.detach().copy_(self._staged[name])
         self.version = version
         return True
+
+    def _later(self) -> bool:
+        """Pull again soon: trainers that wait for what these weights are to say have no news."""
+        asyncio.get_running_loop().call_later(0.1, self.stirred.set)
+        return False
 
 
 # endregion
