@@ -147,11 +147,11 @@ class Training:
             # DDP and FSDP take the mean over ranks of what is a sum
             loss = world.size * grpo_loss(policy, mine, tokens, self.plan)
             self.optimizer.zero_grad()
+            if world.rank == 0:  # before the gradients meet: no step is done without a report
+                self._report(world, step, groups, waited)
             loss.backward()  # type: ignore[no-untyped-call]
             with publisher.writing(step):
                 self.optimizer.step()
-            if world.rank == 0:
-                self._report(world, step, groups, waited)
 
     def _batch(self, world: World, step: int) -> list[Group]:
         """The groups of this step, the same on all ranks."""
