@@ -284,20 +284,20 @@ def _booted(request: pytest.FixtureRequest) -> None:
     procs = this_host().spawn_procs(per_host={"warm_up": 2})
     echo = procs.spawn("warm_up", Echo)
     answer = echo.say.call("hello")
-    answer.get(timeout=30)
-    get_or_spawn_controller("warm_up", Echo).get(timeout=30).say.call_one("hello").get(timeout=30)
+    answer.get()
+    get_or_spawn_controller("warm_up", Echo).get().say.call_one("hello").get()
     if not request.config.getoption("--no-leak-check"):
         # The threads that run callbacks, pass on output and call the fault hook; the link that
         # tells of a death.
         answer.add_done_callback(lambda _: None)
         continuation_thread.jobs()
-        echo.slice(warm_up=0).show.call_one("warm up").get(timeout=30)
+        echo.slice(warm_up=0).show.call_one("warm up").get()
         previous = monarch.actor.unhandled_fault_hook
         monarch.actor.unhandled_fault_hook = hook = Faults()
         echo.slice(warm_up=1).exit_at_once.broadcast()
         hook.wait_for(1)
         monarch.actor.unhandled_fault_hook = previous
-    procs.stop().get(timeout=30)
+    procs.stop().get()
     # is made when a thread first has to wait, which a fast answer may spare it
     put_back(take_waiter())
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from helpers.processes import agent_of
 from monarch.actor import Actor, ActorError, Future, SupervisionError, current_rank, endpoint
 
 if TYPE_CHECKING:
@@ -31,6 +33,14 @@ class Neighbour(Actor):
     def reduce(self, victim: int) -> str:
         with suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
+        raise RuntimeError(CLOSED)
+
+    @endpoint
+    def reduce_while_the_agent_is_late(self, victim: int) -> str:
+        agent = agent_of(os.getpid())
+        os.kill(agent, signal.SIGSTOP)
+        os.kill(victim, signal.SIGKILL)
+        threading.Timer(0.5, os.kill, (agent, signal.SIGCONT)).start()
         raise RuntimeError(CLOSED)
 
     @endpoint
@@ -71,6 +81,15 @@ def test_an_error_of_the_network_gives_way_to_the_death_behind_it(
     assert not isinstance(raised.value, ActorError)
     assert isinstance(raised.value.__cause__, ActorError)
     assert "Connection closed by peer" in str(raised.value.__cause__)
+    faults.wait_for(1)
+
+
+@pytest.mark.processes("an agent that stands still for a moment, as on a busy machine")
+def test_the_death_is_named_where_the_agent_tells_it_late(spawn: Spawn, faults: Faults) -> None:
+    mates = spawn(3).spawn("mates", Neighbour)
+    victim = mates.pid.call().get().values()[VICTIM]
+    with pytest.raises(SupervisionError, match=r"(?s)\[1\] has failed.*SIGKILL"):
+        mates.slice(gpus=0).reduce_while_the_agent_is_late.call_one(victim).get()
     faults.wait_for(1)
 
 

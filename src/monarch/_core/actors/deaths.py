@@ -3,7 +3,8 @@
 A rank that dies in a collective breaks connections of its neighbours, and what they raise comes a
 few milliseconds before the news of the death, which takes the way over the agent. So an error of
 the network waits a moment for a death of the same mesh, unless one has just been heard of: that is the
-reason of the failure.
+reason of the failure. Where a machine is busy the news is late; it comes before an answer of the
+agent, so the moment is counted in these.
 """
 
 from __future__ import annotations
@@ -12,19 +13,20 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from functools import partial
 
 from ...errors import SupervisionError
 from ..calls.failed_call import FailedCall, Reply, is_of_network
+from ..hub.control import ask_one
+from ..hub.control_records import Ping
+from ..hub.message_hub import MessageHub
 from ..supervision.failure import Failure
 from ..wire.address import ProcAddress
+from ..wire.frame import URGENT
 from .context import current_hub
 
-if TYPE_CHECKING:
-    from ..hub.message_hub import MessageHub
-
-_GRACE = 0.1  # seconds; what the news of the death of a process takes, at most
-_STEPS = 5  # in which it waits: where a machine is busy each comes late, as the news does
+_PAUSE = 0.02  # seconds; sockets of a process that ends are closed before its parent can know
+_ANSWERS = 5  # of the agent, each after a pause
 _JUST_NOW = 1.0
 
 
@@ -36,6 +38,7 @@ def await_cause(
     if hub is None:
         end()
         return
+    ask = partial(ask_one, hub, mate.agent, Ping())
     settling = threading.Lock()  # two threads may come, and one of them settles it
 
     def settle(death: Failure | None = None) -> None:
@@ -48,9 +51,9 @@ def await_cause(
         if address.mesh == mate.mesh and not failure.is_stop:
             settle(failure)
 
-    def wait_on(steps: int) -> None:
-        if steps and not settling.locked():
-            hub.poller.call_later(_GRACE / _STEPS, lambda: wait_on(steps - 1))
+    def wait_on(answers: int, _: object = None) -> None:
+        if answers and not settling.locked():
+            hub.poller.call_later(_PAUSE, partial(ask, partial(wait_on, answers - 1), URGENT))
         else:
             settle()
 
@@ -58,7 +61,7 @@ def await_cause(
     last = hub.last_death  # now that none is missed
     if last and time.monotonic() - last[2] < _JUST_NOW and not _is_back(hub, last[0]):
         hear(*last[:2])
-    wait_on(_STEPS)
+    wait_on(_ANSWERS)
 
 
 def _hub() -> MessageHub | None:

@@ -43,9 +43,7 @@ def wait(future: FutureState, timeout: float | None) -> float | None:
         asked = timeout
         if connection is not None:
             timeout = _read_until_done(future, connection, timeout)
-        if not future._done:
-            timeout = block(future, timeout, asked)
-        return timeout
+        return timeout if future._done else block(future, timeout, asked)
     finally:
         waited_for.pop(future, None)
         if waits is not None:
