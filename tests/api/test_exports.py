@@ -406,3 +406,20 @@ def test_importing_the_actor_package_brings_in_few_modules_of_ours() -> None:
     )
     found = result.stdout.split()
     assert 0 < len(found) <= MOST_MODULES, "\n".join([*found, result.stderr])
+
+
+@pytest.mark.parametrize(
+    ("command", "also"), [("why", ("rich.console",)), ("stacks", ("rich.console",)), ("list", ())]
+)
+def test_a_command_for_a_program_that_hangs_imports_no_more_than_it_needs(
+    command: str, also: tuple[str, ...]
+) -> None:
+    """Each of these takes 20 to 50 ms, of 300 from Enter to the answer."""
+    program = (
+        f"import sys\nfrom monarch.tools import cli\ncli.commands({command!r})\nprint([name for name"
+        f" in {('asyncio', 'click', 'ssl', 'hashlib', 'torch', 'numpy', *also)} if name in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert result.stdout.strip() == "[]", result.stdout + result.stderr

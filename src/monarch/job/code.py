@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from .. import sync
 from ..errors import JobError
-from ..sync import Scanner, SyncResult, Workspace, sync_hosts
 
 if TYPE_CHECKING:
     from ..actor import HostMesh
+    from ..sync import SyncResult, Workspace
     from .trait import JobTrait
 
 
@@ -42,7 +43,7 @@ class SyncedCode:
         if not job.active:
             raise JobError(f"{self!r} does not run: state() starts it")
         state = job._owner._connected[-1] if job._owner._connected else job.state()
-        return Synchronizer(job, state._hosts, Workspace.of(workspace)).sync(auto_reload)
+        return Synchronizer(job, state._hosts, sync.Workspace.of(workspace)).sync(auto_reload)
 
 
 class Synchronizer:
@@ -69,7 +70,7 @@ class Synchronizer:
             mesh._hosts[rank] for mesh in meshes.values() for rank in mesh._shape.ranks()
         ]
         self._workspace = workspace
-        self._scanner = Scanner(workspace)
+        self._scanner = sync.Scanner(workspace)
         self._every_program = every_program
 
     def has_changed(self) -> bool:
@@ -79,7 +80,7 @@ class Synchronizer:
     def sync(self, auto_reload: bool = False) -> SyncResult:
         """See `SyncedCode.sync`."""
         self._remember()
-        return sync_hosts(
+        return sync.sync_hosts(
             self._hosts, self._workspace, auto_reload, self._every_program, self._scanner
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
@@ -14,7 +13,7 @@ from ..admin.processes import PROGRAM_ENDED
 from ..control import GetAdmin
 from ..programs import PATIENCE, Connection
 from .found import PROGRAM, reach
-from .json_option import JSON
+from .json_option import JSON, print_result
 
 ADDR = Annotated[
     str | None,
@@ -51,7 +50,7 @@ def admin(
     """
 
     def show(access: dict[str, str]) -> None:
-        print(json.dumps(access) if as_json else access["token" if token else "link"], flush=True)
+        print_result(access if as_json else access["token" if token else "link"])
 
     with reach(program) as connection:
         open_for(connection, VIEW if view else ACT, show, addr, host_name or (), root_path)

@@ -17,6 +17,7 @@ import typer
 
 from .._words import TameStream, bare, tame
 from ..errors import MonarchError
+from .json_option import styled
 from .utils import Misuse
 
 # What the user can put right; anything else is a bug, and shows a traceback.
@@ -104,11 +105,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         commands(*words[:1])(args=argv, prog_name="monarch")
     except _USER_ERRORS as error:
-        from rich.console import Console  # late, as commands that work start sooner
-        from rich.text import Text
-
-        shown = Console(stderr=True, highlight=False, soft_wrap=True)
-        shown.print(Text.assemble(("error: ", "bold red"), _note(str(error))))
+        print(styled("bad", "error: ", sys.stderr), _note(str(error)), sep="", file=sys.stderr)
         sys.exit(2 if isinstance(error, Misuse) else 1)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
@@ -10,7 +9,7 @@ import typer
 from .._words import named
 from ..job import current
 from .completion import context_names
-from .json_option import JSON
+from .json_option import JSON, print_result
 
 NAME = Annotated[str, typer.Argument(autocompletion=context_names)]
 
@@ -27,7 +26,7 @@ def list_contexts(as_json: JSON = False) -> None:
     active = current.active_context()
     names = current.contexts()
     if as_json:
-        print(json.dumps({"active": active, "contexts": names}))
+        print_result({"active": active, "contexts": names})
         return
     for name in names:
         print(f"{'*' if name == active else ' '} {named(name)}")
@@ -57,4 +56,4 @@ def rm(name: NAME, as_json: JSON = False) -> None:
 
 
 def _done(as_json: bool, text: str, name: str) -> None:
-    print(json.dumps({"context": name}) if as_json else text)
+    print_result({"context": name} if as_json else text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import webbrowser
 from collections.abc import Callable, Sequence
@@ -20,7 +19,7 @@ from ..programs import Program, connect, find
 from ..telemetry.run_file import RunFile
 from .admin import ADDR, HOST_NAME, ROOT_PATH, VIEW_ONLY, find_access, open_for, serve
 from .found import found
-from .json_option import JSON
+from .json_option import JSON, print_result
 
 app = typer.Typer()
 
@@ -57,7 +56,7 @@ def dashboard(
     wanted = _has_display() if browser is None else browser
 
     def show(access: dict[str, str]) -> None:
-        print(json.dumps({"link": access["link"]}) if as_json else access["link"], flush=True)
+        print_result({"link": access["link"]} if as_json else access["link"])
         if wanted:
             webbrowser.open(access["own_link"])  # its command line is seen by other users
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import lzma
 import tempfile
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 from ..admin.keys import ACT, VIEW
 from ..dashboard import RECORDED
 from .dashboard import serve_run
-from .json_option import JSON
+from .json_option import JSON, print_result
 
 app = typer.Typer()
 
@@ -34,7 +33,7 @@ def demo(
     """
 
     def show(access: dict[str, str]) -> None:
-        print(json.dumps(access) if as_json else access["link"], flush=True)
+        print_result(access if as_json else access["link"])
 
     with tempfile.TemporaryDirectory(prefix="monarch-demo-") as folder:
         run = Path(folder, "run.duckdb")

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import click
 import typer
 
 from .. import job
@@ -91,7 +90,9 @@ def _running(pid: int | None) -> Program:
     shown = [each for each in programs if not each.is_worker] or programs
     for number, each in enumerate(shown, 1):
         typer.echo(f"{number:>3}  {named(str(each))}  {named(each.folder)}", err=True)
-    chosen: int = typer.prompt("Which program", type=click.IntRange(1, len(shown)), err=True)
+    chosen = 0
+    while not 0 < chosen <= len(shown):
+        chosen = typer.prompt(f"Which program, 1 to {len(shown)}", type=int, err=True)
     return shown[chosen - 1]
 
 

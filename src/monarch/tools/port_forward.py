@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import re
 import sys
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from ..job import telemetry
 from ..job.forward import ForwardedPort
 from .exec import pick
 from .found import CONTEXT, running
-from .json_option import JSON
+from .json_option import JSON, print_result
 from .utils import Misuse
 
 _PLACE = re.compile(r"(?P<mesh>[^][:]+)(\[(?P<rank>\d+)\])?:(?P<port>\d+)")
@@ -86,6 +85,6 @@ def _host(meshes: Mapping[str, HostMesh], name: str, rank: str | None) -> HostMe
 
 def _say(local: int, place: str, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"local": local, "place": place}), flush=True)
+        print_result({"local": local, "place": place})
     else:
         print(f"127.0.0.1:{local} is {place}; Ctrl-C ends it", file=sys.stderr, flush=True)

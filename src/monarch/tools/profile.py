@@ -5,7 +5,6 @@ What all processes of a running program do for some seconds, as a file for ui.pe
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +12,7 @@ import typer
 
 from ..telemetry.profile import Profile
 from .found import OPTION, PROGRAM, reach
-from .json_option import JSON
+from .json_option import JSON, print_result
 from .query import duration
 
 _COUNTED = ("spans", "actors", "procs")
@@ -63,8 +62,5 @@ def profile(
         typer.echo(
             "Wrote {spans} spans from {actors} actors on {procs} procs.".format(**told), err=True
         )
-    typer.echo(
-        json.dumps({"path": str(path), **told, "missing": dict(recording.missing)})
-        if as_json
-        else path
-    )
+    all_of_it = {"path": str(path), **told, "missing": dict(recording.missing)}
+    print_result(all_of_it if as_json else str(path))

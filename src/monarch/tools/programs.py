@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +16,7 @@ from .._words import duration, named
 from ..errors import SupervisionError
 from ..programs import Program, connect, find, procs_of
 from .found import PROGRAM, found
-from .json_option import JSON
+from .json_option import JSON, print_result
 from .utils import Misuse
 
 _WIDEST = 2000  # characters
@@ -31,7 +29,7 @@ def list_programs(program: PROGRAM = None, as_json: JSON = False) -> None:
     """Show your running programs and workers here, with hosts and meshes."""
     rows = [_row(each) for each in _chosen(program)]
     if as_json:
-        print(json.dumps(rows, indent=2))
+        print_result(rows, 2)
         return
     if not rows:
         print("No Monarch program of yours runs on this machine.")
@@ -85,12 +83,6 @@ def table_of(headings: str) -> Table:
     return table
 
 
-_STYLES = {
-    "good": "bold green", "late": "bold yellow", "bad": "bold red", "trouble": "bold red",
-    "head": "bold", "program": "cyan", "blamed": "yellow", "plain": "",
-}  # fmt: skip
-
-
 def console() -> Console:
     """The console for tables on stdout.
 
@@ -98,10 +90,3 @@ def console() -> Console:
     """
     plain = Console(highlight=False)
     return plain if plain.is_terminal else Console(highlight=False, width=_WIDEST)
-
-
-def print_lines(lines: Iterable[tuple[str, str]]) -> None:
-    """Print lines of a report, each in the style of its kind."""
-    terminal = console()
-    for kind, text in lines:
-        terminal.print(Text(text, _STYLES[kind]), soft_wrap=True)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from ..stacks.gather import of_program
 from .found import OPTION, PROGRAM, reach
-from .json_option import JSON
-from .programs import print_lines
+from .json_option import JSON, print_lines, print_result
 
 app = typer.Typer()
 
@@ -41,6 +39,6 @@ def stacks(
     with reach(program, option) as connection:
         found = of_program(connection, mesh, rank, native).get()
     if as_json:
-        print(json.dumps(found.to_json(), indent=2))
+        print_result(found.to_json(), 2)
         return
     print_lines(found.lines(everything))

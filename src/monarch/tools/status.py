@@ -6,7 +6,6 @@ program fail.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -23,7 +22,7 @@ from ..gpu_checks.check import FAILED, SKIPPED
 from ..job import checkup, current, telemetry
 from ..job.overview import Overview, TimeIsUp, addresses_of, look_at, within
 from .completion import context_names
-from .json_option import JSON
+from .json_option import JSON, print_result
 from .programs import console, table_of
 from .redact import secret_files
 
@@ -56,7 +55,7 @@ def status(
     found = look_at(path, timeout) if path.exists() else Overview("", "", False, [], "")
     if as_json:
         rows = [row._asdict() for row in found.hosts]
-        print(json.dumps({"context": name, **found._asdict(), "hosts": rows}, indent=2))
+        print_result({"context": name, **found._asdict(), "hosts": rows}, 2)
     else:
         _show(name, found)
     troubled = found.error or found.pending or any(row.error for row in found.hosts)
@@ -118,7 +117,7 @@ def doctor(
     problems += checkup.problems(here, findings[1:])
     if as_json:
         rows = [{"name": each.name, "skew": each.skew, **each.host._asdict()} for each in findings]
-        print(json.dumps({"hosts": rows, "problems": problems}, indent=2))
+        print_result({"hosts": rows, "problems": problems}, 2)
     else:
         _show_findings(findings, problems)
     sys.exit(1 if problems else 0)

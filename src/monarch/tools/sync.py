@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from pathlib import Path
@@ -15,7 +14,7 @@ from ..job import telemetry
 from ..job.code import Synchronizer
 from ..sync import SyncResult, Workspace
 from .found import CONTEXT, running
-from .json_option import JSON
+from .json_option import JSON, print_result
 
 _LOOK_AGAIN = 0.3  # seconds between two looks at the folders; each takes some 5 µs for a file
 
@@ -73,6 +72,6 @@ def sync(
 def _show(result: SyncResult, as_json: bool) -> None:
     if as_json:
         reloads = [each._asdict() for each in result.reloads]
-        print(json.dumps({**result._asdict(), "reloads": reloads}), flush=True)
+        print_result({**result._asdict(), "reloads": reloads})
     else:
         print(result, flush=True)

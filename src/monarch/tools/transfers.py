@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import typer
 
 from .. import actor, rdma
-from .json_option import JSON
+from .json_option import JSON, print_result
 
 app = typer.Typer()
 
@@ -21,7 +19,7 @@ def transfers(as_json: JSON = False) -> None:
     if as_json:
         paths = [each._asdict() for each in explanation.paths]
         found = {"paths": paths, "between_hosts": rdma.describe_between_hosts()}
-        print(json.dumps(found, indent=2, default=str))
+        print_result(found, 2)
         return
     _, _, lines = str(explanation).partition("\n")
     print(

@@ -5,7 +5,6 @@ For users and scripts; `monarch.why` finds the reason, and the exit status says 
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -16,8 +15,7 @@ from ..why import report
 from ..why.gather import of_program
 from ..why.run import of_run
 from .found import OPTION, PROGRAM, found
-from .json_option import JSON
-from .programs import print_lines
+from .json_option import JSON, print_lines, print_result
 
 app = typer.Typer()
 
@@ -44,7 +42,7 @@ def why(
         with connect(what) as connection:
             verdict = of_program(connection, seconds)
     if as_json:
-        print(json.dumps(verdict.to_json(), indent=2))
+        print_result(verdict.to_json(), 2)
     else:
         print_lines(report.lines(verdict))
     raise typer.Exit(verdict.exit_status)

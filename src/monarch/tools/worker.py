@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ from ..config import configure
 from ..errors import JobError
 from ..job.worker_main import serve
 from ..job.worker_spec import WorkerSpec
-from .json_option import JSON, say
+from .json_option import JSON, print_result, say
 
 app = typer.Typer()
 
@@ -96,7 +95,7 @@ def secret(
     """Make a new shared secret, by which clients and workers let each other in."""
     if path is None:
         made = trust.make_secret()
-        print(json.dumps({"secret": made}) if as_json else made)
+        print_result({"secret": made} if as_json else made)
         return
     trust.write_secret_file(path)
     advice = (
