@@ -18,6 +18,9 @@ from ._guards.surroundings import control_groups, read
 
 _RESERVE = 8
 _THREADS = "OMP_NUM_THREADS"  # of OpenMP; torch, MKL and OpenBLAS read it as well
+_OF_MKL = "MKL_NUM_THREADS"  # comes before it in MKL, and in torch where that has MKL
+_OPENBLAS = "scipy_openblas{}", "scipy_openblas{}64_", "openblas{}", "openblas{}64_"
+_NUMPY = "numpy.{}._multiarray_umath"  # which is linked with OpenBLAS, by one of those names
 _MOST = 1 << 20  # beyond it, programs that look at each possible descriptor take seconds
 
 
@@ -90,14 +93,18 @@ def share_cores(settings: dict[str, Any], environ: Container[str], procs: int) -
         environ: The variables that its procs inherit.
         procs: How many it has on this host; one alone is left what libraries take.
     """
-    if procs == 1 or _THREADS in environ or settings.get("threads") is not None:
+    if procs == 1 or settings.get("threads") is not None or _are_said(environ):
         return settings
     return {**settings, "threads": max(1, usable_cores() // procs)}
 
 
 def of_proc(settings: dict[str, Any], own: Container[str]) -> dict[str, Any]:
     """Return the settings of a proc; variables that are changed for it alone come before them."""
-    return {**settings, "threads": None} if _THREADS in own else settings
+    return {**settings, "threads": None} if _are_said(own) else settings
+
+
+def _are_said(environ: Container[str]) -> bool:
+    return _THREADS in environ or _OF_MKL in environ
 
 
 def without_share(environ: dict[str, str], settings: Mapping[str, Any]) -> dict[str, str]:
@@ -111,7 +118,16 @@ def limit_threads(settings: Mapping[str, Any]) -> None:
     """Have the libraries of this proc compute with the number of threads in its settings, if any."""
     if (threads := settings.get("threads")) is None:
         return
+    os.environ.pop(_OF_MKL, None)
     os.environ[_THREADS] = str(threads)
+    # libraries that were there before the fork have read the variables as they were
     torch: Any = sys.modules.get("torch")
-    if torch is not None:  # before the fork, it has read the variable as it was
+    if torch is not None:
         torch.set_num_threads(threads)
+    numpy = sys.modules.get(_NUMPY.format("_core")) or sys.modules.get(_NUMPY.format("core"))
+    if numpy is not None and "OPENBLAS_NUM_THREADS" not in os.environ:
+        import ctypes  # which the spawner has
+
+        blas = ctypes.CDLL(numpy.__file__)  # and the libraries that it is linked with
+        for name in _OPENBLAS:
+            getattr(blas, name.format("_set_num_threads"), lambda _: None)(threads)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,8 @@ class Computes(Actor):
 
 @pytest.fixture(autouse=True)
 def _nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.parametrize("method", ["fork", "exec"])
@@ -104,6 +106,65 @@ def test_a_rank_that_starts_again_has_the_same_share() -> None:
         ranks.slice(n=0).end.call_one().get()
     assert ranks.slice(n=0).threads.call_one().get() == (1, "1")
     procs.stop().get()
+
+
+PROGRAM = """
+    import ctypes
+    import os
+    import torch
+    from numpy._core import _multiarray_umath
+    from monarch.actor import Actor, endpoint, this_host
+    from monarch.config import configured
+
+    class Computes(Actor):
+        @endpoint
+        def threads(self) -> list[int]:
+            openblas = ctypes.CDLL(_multiarray_umath.__file__)
+            names = "scipy_openblas_get_num_threads64_", "openblas_get_num_threads64_"
+            found = next((getattr(openblas, name) for name in names if hasattr(openblas, name)), None)
+            return [torch.get_num_threads(), found() if found else torch.get_num_threads()]
+
+    def sets_two() -> None:
+        torch.set_num_threads(2)
+
+    if __name__ == "__main__":
+        for method, preload in (("fork", ("torch",)), ("exec", ())):
+            for threads, bootstrap in ((None, None), (1, None), (1, sets_two)):
+                with configured(proc_spawn_method=method, preload=preload):
+                    procs = this_host().spawn_procs({"n": CORES}, bootstrap, threads=threads)
+                    found = procs.spawn("computes", Computes).threads.call().get().values()
+                    print(method, threads, bootstrap is not None, *found[0], found[1:] == found[:-1])
+                    procs.stop().get()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("said", [{}, {"MKL_NUM_THREADS": str(CORES)}])
+def test_forked_and_executed_procs_compute_with_the_same_number(
+    said: dict[str, str], tmp_path: Path
+) -> None:
+    """A forked one has torch and numpy's OpenBLAS from the spawner, which have counted the cores."""
+    if said and not torch.backends.mkl.is_available():
+        pytest.skip("this torch does not read it")
+    (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM).replace("CORES", str(CORES)))
+    done = subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=tmp_path,
+        env={**os.environ, **said},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    share = CORES if said else 1
+    assert done.stdout.splitlines() == [
+        f"{method} {threads} {boot} {torchs} {openblas} True"
+        for method in ("fork", "exec")
+        for threads, boot, torchs, openblas in (
+            (None, False, share, share),
+            (1, False, 1, 1),
+            (1, True, 2, 1),
+        )
+    ]
 
 
 @pytest.mark.parametrize("threads", [0, -1, 1.5, "2", True])
