@@ -7,7 +7,9 @@ operation that raises is *refused*: it says what can't be done. What is neither 
 may be none: a difference without a word.
 
 ``--sample 0.1`` takes one of ten entries, by ``--seed``, which is printed; names take those. With
-``--keep`` the counts, and what is refused, go to ``tests/torch_db.json``, for each database.
+``--keep`` the summary of a whole database goes to ``tests/torch_db.json``, which has one for each: the
+counts, how many samples of each entry are right, and the first reason of each that refuses some. Tests
+compare what they find with it: an entry may not fall behind.
 """
 
 from __future__ import annotations
@@ -201,18 +203,50 @@ def tried(
 
 
 def summary(found: dict[str, list[Outcome]]) -> dict[str, Any]:
-    """Counts, and the operations that are refused or wrong, with their first reasons."""
+    """Counts, the samples of each entry that are right, and the first reason of those that are not."""
     reasons: dict[str, dict[str, str]] = {"refused": {}, "wrong": {}}
     for name, outcomes in sorted(found.items()):
         for outcome in outcomes:
             if outcome.what in reasons:
-                reasons[outcome.what].setdefault(name, outcome.why.splitlines()[0][:120])
+                reasons[outcome.what].setdefault(name, _reason(outcome.why))
     counts = Counter(outcome.what for outcomes in found.values() for outcome in outcomes)
     return {
         "torch": torch.__version__,
         "entries": len(found),
-        "samples": dict(counts),
+        "samples": dict(sorted(counts.items())),
+        "right": {name: number for name in sorted(found) if (number := _right(found[name]))},
         **reasons,
+    }
+
+
+def _reason(why: str) -> str:
+    lines = why.splitlines()
+    # of what failed on the rank: what it raised there
+    return lines[-1 if why.startswith("RemoteException") else 0][:120]
+
+
+def _right(outcomes: Sequence[Outcome]) -> int:
+    return sum(outcome.what == "right" for outcome in outcomes)
+
+
+def kept() -> dict[str, Any]:
+    """The summary of each database, of the last whole run."""
+    found: dict[str, Any] = json.loads(_KEPT.read_text()) if _KEPT.exists() else {}
+    return found
+
+
+def fallen_behind(found: dict[str, list[Outcome]], of: str = "operations") -> dict[str, str]:
+    """The entries with fewer samples that are right than in the kept summary, and how many less.
+
+    It is of one release of torch: under another, whose samples are others, there are none.
+    """
+    before = kept()[of]
+    if torch.__version__ != before["torch"]:
+        return {}
+    return {
+        name: f"{now} of {wanted}"
+        for name, outcomes in sorted(found.items())
+        if (now := _right(outcomes)) < (wanted := before["right"].get(name, 0))
     }
 
 
@@ -225,12 +259,14 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help=f"write {_KEPT.name}")
     parser.add_argument("--show", action="store_true", help="print what is not right as it comes")
     given = parser.parse_args()
+    if given.keep and (given.names or given.sample < 1):
+        parser.error("--keep is for the whole of a database, without names and --sample")
     entries = chosen(given.sample, given.seed, given.names, given.of)
     result = summary(tried(entries, given.show))
     if given.keep:
-        kept = json.loads(_KEPT.read_text()) if _KEPT.exists() else {}
-        _KEPT.write_text(json.dumps({**kept, given.of: result}, indent=1) + "\n")
-    print(json.dumps({**result, "refused": len(result["refused"]), "seed": given.seed}, indent=1))
+        _KEPT.write_text(json.dumps({**kept(), given.of: result}, indent=1) + "\n")
+    shown = {**result, "right": len(result["right"]), "refused": len(result["refused"])}
+    print(json.dumps({**shown, "seed": given.seed}, indent=1))
     return 1 if result["wrong"] else 0
 
 

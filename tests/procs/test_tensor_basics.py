@@ -255,6 +255,12 @@ def batch_norm_statistics() -> Any:
     return norm.running_mean
 
 
+def batch_norm_gradient() -> Any:
+    norm = nn.BatchNorm1d(3)
+    norm(torch.arange(12.0).reshape(4, 3)).square().sum().backward()  # no gradient of what it gets
+    return norm.weight.grad
+
+
 def transformer_gradient() -> Any:
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)

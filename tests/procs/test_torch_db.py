@@ -10,11 +10,12 @@ pytest.importorskip("torch", reason="distributed tensors need torch")
 
 import torch
 
+import torch_db
 from helpers.each import for_each
 from monarch import inspect, no_mesh
 from monarch.actor import this_host
 from monarch.testing import local
-from torch_db import Outcome, chosen, compared, summary, tried
+from torch_db import Outcome, chosen, compared, fallen_behind, kept, summary, tried
 from torch_db_others import Entry, Sample
 
 pytestmark = [
@@ -25,8 +26,10 @@ pytestmark = [
 
 @pytest.mark.timeout(600)
 def test_one_of_ten_operations_of_torchs_database_is_right_or_refused() -> None:
-    found = summary(tried(chosen(0.1)))
+    outcomes = tried(chosen(0.1))
+    found = summary(outcomes)
     assert found["wrong"] == {}
+    assert fallen_behind(outcomes) == {}
     assert found["entries"] > 50
     assert found["samples"]["right"] > 9 * found["samples"].get("refused", 0)
 
@@ -37,6 +40,26 @@ def test_a_few_of_torchs_other_databases_are_right_or_refused(of: str, share: fl
     assert found["wrong"] == {}
     assert found["entries"] > 2
     assert found["samples"]["right"] > found["samples"].get("refused", 0)
+
+
+def test_the_kept_summary_is_of_all_databases_and_has_nothing_wrong() -> None:
+    whole = kept()
+    assert whole.keys() == torch_db.DATABASES.keys()
+    for of, summed in whole.items():
+        assert summed["wrong"] == {}, of
+        assert summed["entries"] >= len(summed["right"]) > 10, of
+        assert sum(summed["right"].values()) == summed["samples"]["right"], of
+
+
+def test_an_entry_with_fewer_right_samples_than_before_has_fallen_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    right, refused = Outcome("right"), Outcome("refused", "why")
+    before = {"torch": torch.__version__, "right": {"add": 2, "sub": 1}}
+    monkeypatch.setattr(torch_db, "kept", lambda: {"operations": before})
+    assert fallen_behind({"add": [right, refused], "sub": [right, refused]}) == {"add": "1 of 2"}
+    before["torch"] = "another"  # its samples are others
+    assert fallen_behind({"add": [refused]}) == {}
 
 
 def test_a_mistake_that_raises_nothing_on_a_mesh_is_wrong() -> None:

@@ -59,7 +59,8 @@ class Template:
         result = self._operation(*args, **kwargs)
         found = leaves(result)
         made = [
-            leaf if layout is None else in_line(leaf, layout, is_first=not index)
+            # a gradient that is not asked for is None here, and a tensor of fakes
+            leaf if layout is None or leaf is None else in_line(leaf, layout, is_first=not index)
             for index, (leaf, layout) in enumerate(zip(found, self._layouts, strict=True))
         ]
         if not self.seen and all(new is old for new, old in zip(made, found, strict=True)):
