@@ -11,12 +11,15 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from helpers.effort import shortened
+from helpers.scripts import run_script
+from helpers.waiting import wait_until
 
 pytest.importorskip("torch", reason="process groups need torch")
 
@@ -25,7 +28,9 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
-from monarch import inspect, remote
+from monarch import fetch_shard, inspect, remote
+from monarch._core import plane
+from monarch._core.plane import current_hub
 from monarch._polled_store import PolledStore
 from monarch.actor import (
     Actor,
@@ -39,7 +44,8 @@ from monarch.actor import (
 )
 from monarch.config import configured
 from monarch.supervision import AllForOne, OneForOne
-from monarch.tensor_engine import spawn_tensor_engine
+from monarch.tensor_engine import RemoteException, spawn_tensor_engine
+from monarch.tensor_engine.mesh_groups import meeting_of
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -313,3 +319,79 @@ def test_a_process_group_is_no_argument_of_a_call_that_may_be_repeated(spawn: Sp
         ):
             members.setup.options(retries=3).call(group)
         assert members.setup.options(timeout=60).call(group).get().values() == [2.0, 2.0]
+
+
+KILLED = """
+import os, signal
+import torch
+from monarch import inspect
+from monarch.actor import this_host
+mesh = this_host().spawn_procs({"gpus": 2}).activate()
+with mesh as active:
+    assert inspect(torch.ones(1).reduce("gpus")).item() == 2
+    print(active.engine.meeting.path, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_ranks_met_at_goes_with_a_program_that_is_killed() -> None:
+    killed = run_script(KILLED)
+    assert killed.exit_code == -signal.SIGKILL, str(killed)
+    assert killed.left_behind == []
+    path = Path(killed.stdout.strip())
+    assert path.suffix == ".meeting"
+    wait_until(lambda: not path.parent.exists(), what="the end of its folder")
+
+
+def test_ranks_of_one_host_that_is_not_the_controllers_meet_in_its_store(
+    spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    procs = spawn(RANKS)
+    hub = current_hub()
+    with procs.activate() as mesh:
+        with monkeypatch.context() as patch:
+            # as where it is on another machine, where no file of ours is seen
+            patch.setattr(
+                plane, "current_hub", lambda: SimpleNamespace(address=hub.address, hosts=set())
+            )
+            meeting = meeting_of(mesh.engine)
+        assert (meeting.path, meeting.one_host) == ("", True)
+        for _ in range(2):
+            assert inspect(torch.ones(1).reduce("gpus")).item() == RANKS
+        group = mesh.process_group("gpus")
+        reduced = remote(reduce_in, propagate=lambda x, group: x)(torch.ones(1), group)
+        assert inspect(reduced).item() == RANKS
+
+
+def reduce_in(x: Any, group: Any) -> Any:
+    dist.all_reduce(x, group=group)
+    return x
+
+
+def reduce_for_long(x: Any) -> Any:
+    for _ in range(1_000_000):
+        dist.all_reduce(x)
+    return x
+
+
+def test_a_rank_that_dies_in_a_collective_is_named_by_a_fetch_from_another(
+    spawn: Spawn, faults: Faults
+) -> None:
+    procs = spawn(RANKS)
+    pids = procs.spawn("members", Member).pid.call().get().values()
+    reduced = remote(reduce_for_long, propagate=lambda x: x)
+    with procs.activate() as mesh:
+        inspect(
+            remote(reduce_in, propagate=lambda x, _: x)(torch.ones(1), mesh.process_group("gpus"))
+        )
+    results = []
+    for rank in range(RANKS):
+        with mesh.slice(gpus=slice(rank, rank + 1)).activate():
+            results.append(reduced(torch.ones(1)))
+    fetched = fetch_shard(results[0])
+    os.kill(pids[1], signal.SIGKILL)
+    with pytest.raises(SupervisionError, match=r"\[1\] has failed") as raised:
+        fetched.get()
+    assert isinstance(raised.value.__cause__, RemoteException)
+    assert "gloo" in str(raised.value.__cause__)
+    faults.wait_for(1)

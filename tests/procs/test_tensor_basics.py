@@ -299,6 +299,7 @@ OPERATIONS: list[Callable[[], Any]] = [
     lambda: nn.functional.layer_norm(torch.arange(6.0).reshape(2, 3), (3,)),
     lambda: nn.functional.conv2d(torch.ones(1, 1, 4, 4), torch.ones(1, 1, 3, 3)),
     lambda: batch_norm_statistics(),
+    lambda: batch_norm_gradient(),
     lambda: transformer_gradient(),
     lambda: checkpointed_gradient(),
     lambda: in_bfloat16(),

@@ -8,7 +8,6 @@ the middle.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -302,10 +301,9 @@ def test_what_is_only_noted_as_conjugated_is_reduced_in_place(mesh: Any) -> None
 
 def test_a_program_that_starts_later_leaves_the_store_of_groups_alone(mesh: Any) -> None:
     torch.ones(1).reduce_("dp")
-    folders = [*Path(tempfile.gettempdir()).glob("monarch-groups-*")]
-    assert folders
-    for folder in folders:
-        os.utime(folder, (0, 0))  # long before
+    path = Path(mesh.engine.meeting.path)
+    for each in (path, path.parent):
+        os.utime(each, (0, 0))  # long before
     unix.release_abandoned()  # as the host agent of a program does, a moment after its start
     assert everywhere(torch.ones(1).reduce("dp")) == [[2.0]] * 4
 

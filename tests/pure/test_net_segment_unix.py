@@ -275,6 +275,8 @@ def test_what_ended_programs_have_left_is_removed_and_nothing_else(places: list[
     with unix.listen(live):
         for address in (dead, young, open_to_all):
             unix.listen(address).close()
+        for name in ("live", "dead"):
+            (places[0] / f"monarch-{name}" / f"agent{unix.MEETING}").touch()
         (places[0] / "monarch-open").chmod(0o755)
         (places[0] / "monarch.log").touch()
         others = "groups-3x", "results"  # as a plane makes for a while; a user's own
@@ -293,6 +295,7 @@ def test_what_ended_programs_have_left_is_removed_and_nothing_else(places: list[
             "monarch-results",
         }
         assert (places[0] / "monarch-results" / "loss").exists()
+        assert (places[0] / "monarch-live" / f"agent{unix.MEETING}").exists()
         with unix.connect(live):
             pass
 

@@ -241,5 +241,5 @@ def test_every_option_of_torchrun_is_taken_and_is_in_the_table() -> None:
     for name in run.get_args_parser()._option_string_actions:
         if name not in ("-h", "--help"):
             assert name in ours, name
-            short = name.startswith("--") and "_" not in name
+            short = name.startswith("--") and "_" not in name  # one of two spellings
             assert not short or f"`{name}`" in rows, name

@@ -17,7 +17,7 @@ from .actors.log import set_level
 from .actors.pulse import begun_by, handled_by, status_of
 from .actors.request import Gather, StopCall, StreamCall
 from .calls.delivered_failures import loss
-from .calls.failed_call import FailedCall, Reply
+from .calls.failed_call import NETWORK, FailedCall, Reply
 from .calls.future import when_done
 from .calls.message import SETTLE, TRACE, UPDATE_CLASS, encode_meta
 from .calls.pending import PendingCall, PendingOperation, debugged, notice, operation_of, subscribe
@@ -40,7 +40,7 @@ from .mesh.bootstrap import python_bootstrap_cmd
 from .mesh.owned import OwnedActors, OwnedProcs
 from .mesh.proc_mesh import flush_logs
 from .mesh.shaped import ShapedMesh, names_of
-from .net.unix import hosts_here
+from .net.unix import MEETING, hosts_here, path_of
 from .processes.output import Output, OutputSink, Source
 from .shape import Shape, Slice
 from .shape.ndslice import row_major_strides

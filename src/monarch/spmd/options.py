@@ -23,7 +23,6 @@ _WITHOUT_EFFECT = {
     "rdzv_backend": "ranks need no rendezvous: one program starts all of them",
     "rdzv_endpoint": "ranks need no rendezvous: one program starts all of them",
     "rdzv_conf": "ranks need no rendezvous: one program starts all of them",
-    "standalone": "it is always so",
     "node_rank": "hosts are numbered as the mesh of the job has them",
     "monitor_interval": "the end of a rank is known at once",
     "start_method": "ranks are programs of their own",
@@ -32,8 +31,10 @@ _WITHOUT_EFFECT = {
     "duplicate_stdout_filters": "`monarch logs --grep` looks for lines",
     "duplicate_stderr_filters": "`monarch logs --grep` looks for lines",
     "numa_binding": "numactl before the script does it, with --no-python",
+    "log_line_prefix_template": "lines begin with the rank, [rank 0]",
+    "print_completion": "monarch --show-completion prints such a script, of all commands",
 }
-_VARIABLES = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "lines begin with the rank, [rank 0]"}
+_VARIABLES = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": _WITHOUT_EFFECT["log_line_prefix_template"]}
 """Variables of torchrun that have no effect, and why."""
 
 _KNOWN = {
@@ -167,10 +168,9 @@ def parser(prog: str) -> argparse.ArgumentParser:
     about = "show all stacks when no rank prints or ends for S seconds"
     add("hang-timeout", type=float, default=0, metavar="S", help=about)
     switch("virtual-local-rank", text="each rank sees one device, as LOCAL_RANK 0")
-    switch("standalone")
+    switch("standalone", text="no effect: it is always so")
     for name in _WITHOUT_EFFECT:
-        if name != "standalone":
-            add(name.replace("_", "-"), metavar="X", choices=_KNOWN.get(name))
+        add(name.replace("_", "-"), metavar="X", choices=_KNOWN.get(name))
     made.add_argument("script", help="the script, its module, or a program")
     made.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
     return made
@@ -221,7 +221,7 @@ def options_of(parsed: argparse.Namespace) -> Options:
         without_effect={
             f"--{name.replace('_', '-')}": why
             for name, why in _WITHOUT_EFFECT.items()
-            if getattr(parsed, name) and name != "standalone"
+            if getattr(parsed, name)
         }
         | {name: why for name, why in _VARIABLES.items() if os.environ.get(name)},
     )

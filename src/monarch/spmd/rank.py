@@ -228,13 +228,8 @@ class RankProcess(Actor):
         options = self._options
         if options.no_python:
             return [options.script, *options.args]
-        return [
-            sys.executable,
-            "-u",
-            *(["-m"] if options.module else []),
-            options.script,
-            *options.args,
-        ]
+        by = ["-m"] if options.module else []
+        return [sys.executable, "-u", *by, options.script, *options.args]
 
     def _environment(self, point: Point, attempt: Attempt, error_file: Path) -> dict[str, str]:
         options = self._options
@@ -409,11 +404,6 @@ def gpus() -> int:
     """How many GPUs of NVIDIA this process may use."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        return len(
-            [
-                device
-                for device in visible.split(",")
-                if device.strip() and not device.startswith("-")
-            ]
-        )
+        devices = filter(str.strip, visible.split(","))
+        return sum(not device.startswith("-") for device in devices)
     return len(glob.glob("/dev/nvidia[0-9]*"))

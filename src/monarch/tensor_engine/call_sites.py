@@ -109,7 +109,8 @@ def _line(code: CodeType, instruction: int) -> int:
 
 def user_line(site: int) -> SourceLine | None:
     """The innermost line of a stack that is not of torch."""
+    theirs = os.path.dirname(str(getattr(sys.modules.get("torch"), "__file__", ""))) + os.sep
     for line in reversed(lines(site)):
-        if f"{os.sep}torch{os.sep}" not in line.file:
+        if not line.file.startswith(theirs):
             return line
     return None

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from .._core.plane import after
-from ..actor import Future
+from .._core.plane import NETWORK, after
+from ..actor import Future, SupervisionError
 from . import operand_checks
 from .activation import get_active_mesh, no_mesh
 from .device_mesh import DeviceMesh
+from .engine import Engine
 from .errors import RemoteException
 from .instructions import ALL, Poison
 from .tensor import Tensor
 
 # what torch makes of data that a program has at hand: `torch.tensor([1, 2])`
 _LIFT = torch.ops.aten.lift_fresh_copy.default
+_LOOKS, _PAUSE = 20, 0.01  # for a death: how many, and seconds
 
 
 def fetch_shard(obj: Any, shard: dict[str, int] | None = None, **coords: int) -> Future[Any]:
@@ -68,7 +71,7 @@ def fetch_shard(obj: Any, shard: dict[str, int] | None = None, **coords: int) ->
 
     def read(answer: Any) -> Any:
         replies = list(answer.values())
-        raise_poison(replies)
+        raise_poison(replies, mesh.engine)
         values = iter(replies[position])
         return pytree.tree_unflatten(
             [next(values) if isinstance(leaf, Tensor) else leaf for leaf in leaves], tree
@@ -208,11 +211,21 @@ def rank_at(mesh: DeviceMesh, coords: dict[str, int]) -> int:
     return mesh.slice(**coords).group.ranks[0]
 
 
-def raise_poison(replies: Iterable[Any]) -> None:
-    """Raise if a rank has answered with an error."""
+def raise_poison(replies: Iterable[Any], engine: Engine) -> None:
+    """Raise if a rank has answered with an error; the death behind it, if it is of the network.
+
+    The news of a death may come a moment later.
+    """
     for reply in replies:
         if type(reply) is Poison:
-            raise RemoteException(reply)
+            error = RemoteException(reply)
+            for _ in range(_LOOKS if NETWORK.search(reply.error) else 0):
+                try:
+                    engine.executor.check(engine.everyone)
+                except SupervisionError as death:
+                    raise death from error
+                time.sleep(_PAUSE)
+            raise error
 
 
 def read_here(answers: Future[Any], read: Any) -> Future[Any]:

@@ -5,7 +5,7 @@ Tensors on CPUs use Gloo, those on GPUs NCCL.
 A group is made by its own members when they first need it, at the same point of their instructions;
 no other rank takes part, and torch's default group, which belongs to the user's code, is left
 alone; `torch_groups` is for that. Members find each other through a store: a file where all are on
-one host, else one that the controller keeps. No port is opened for it.
+the controller's host, else one that the controller keeps. No port is opened for it.
 
 What ends the wait for a peer: the peer, its end, or `TIMEOUT`. Of the end of one that has yet to
 come to the meeting, the controller leaves word in the store, or the worker itself if it can. In a
@@ -41,14 +41,16 @@ class Meeting(NamedTuple):
     """The rendezvous of the members of a group.
 
     Attributes:
-        path: A file, where all are on one host; else empty.
-        kept: The store of the controller, where there are several hosts.
+        path: A file, where all are on the controller's host; else empty.
+        kept: The store of the controller, where they are on other hosts.
         engine: The id of the engine, where all ranks are in this process; else empty.
+        one_host: Whether all are on one host.
     """
 
     path: str
     kept: KeptStore | None = None
     engine: str = ""
+    one_host: bool = True
 
     def store(self) -> Any:
         """Connect to the store.
@@ -67,7 +69,7 @@ class Meeting(NamedTuple):
 
     def check(self) -> None:
         """Raises RuntimeError: the engine has ended, and its file with it."""
-        if self.path and not os.path.isdir(os.path.dirname(self.path)):
+        if self.path and not os.path.exists(self.path):
             raise RuntimeError("the tensor engine has ended")
 
     def await_all(self, what: str, members: Sequence[int], rank: int) -> None:
@@ -124,7 +126,8 @@ class RankGroup:
         self.index = self.members.index(rank)
         self.size = len(self.members)
         key = f"group/{name}/{'-'.join(map(str, self.members))}"
-        self._one_host = meeting.kept is None
+        self._one_host = meeting.one_host
+        self._asks_store = meeting.kept is None  # which costs little then
         self._connections = Connections()
         self._gpu: Any = None
         self._store: Any
@@ -204,7 +207,7 @@ class RankGroup:
             data: What will be exchanged with all members meanwhile.
         """
         self._exchanges += 1
-        waits = self._one_host and data.device.type == "cpu" and bool(data.numel())
+        waits = self._asks_store and data.device.type == "cpu" and bool(data.numel())
         return Exchange(self, f"poison/{self._exchanges}", poison, asks=not waits)
 
     def has_left(self, key: str) -> bool:

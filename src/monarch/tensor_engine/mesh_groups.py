@@ -6,15 +6,14 @@ Each is defined on the workers once per engine, under a number, before an instru
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from itertools import product
+from pathlib import Path
 from typing import Any
 
-from .._core.plane import row_major_strides
+from .._core import plane
 from .._kept_store import keep
 from ..errors import SupervisionError
 from . import call_sites, in_process
@@ -108,7 +107,7 @@ def positions(mesh: RankMesh, names: Sequence[str]) -> list[int]:
 
     Their coordinates are combined in row-major order.
     """
-    strides = row_major_strides([mesh.size(name) for name in names])
+    strides = plane.row_major_strides([mesh.size(name) for name in names])
     along = [
         (mesh._labels.index(name), stride) for name, stride in zip(names, strides, strict=True)
     ]
@@ -119,20 +118,22 @@ def positions(mesh: RankMesh, names: Sequence[str]) -> list[int]:
 def meeting_of(engine: Engine) -> Meeting:
     """The rendezvous of groups, which lives as long as the engine."""
     if engine.meeting is None:
-        hosts = engine.executor.procs._procs.hosts
+        hub, hosts = plane.current_hub(), set(engine.executor.procs._procs.hosts)
         if engine.in_process:
             in_process.begin(engine.uid)
             engine.meeting = Meeting("", engine=engine.uid)
             engine.end_meeting = weakref.finalize(engine, in_process.end, engine.uid)
-        elif len(set(hosts)) == 1:
-            folder = tempfile.mkdtemp(prefix="monarch-groups-")
-            engine.meeting = Meeting(f"{folder}/store")
-            engine.end_meeting = weakref.finalize(engine, shutil.rmtree, folder, ignore_errors=True)
-            # a fork that ends leaves the folder alone
+        elif len(hosts) == 1 and hosts <= hub.hosts:  # others do not see our files
+            # there it goes with all else that a program leaves if it is killed
+            path = Path(plane.path_of(hub.local(hub.address)) + engine.uid + plane.MEETING)
+            path.touch(0o600)
+            engine.meeting = Meeting(str(path))
+            engine.end_meeting = weakref.finalize(engine, path.unlink, missing_ok=True)
+            # a fork that ends leaves the file alone
             os.register_at_fork(after_in_child=engine.end_meeting.detach)
         else:
             kept, store = keep()
-            engine.meeting = Meeting("", kept)
+            engine.meeting = Meeting("", kept, one_host=len(hosts) == 1)
             engine.end_meeting = weakref.finalize(engine, id, store)  # keeps it until then
         known = weakref.ref(engine)
         engine.executor.when_gone(lambda rank: _tell_end(known, rank))

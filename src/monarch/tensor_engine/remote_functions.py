@@ -109,7 +109,7 @@ class Remote(Generic[P, R]):
         answers = mesh.engine.call(
             mesh.lane, "invoke", (call_sites.here(), call), f"{self.__name__}()"
         )
-        return read_here(answers, lambda replies: ValueMesh(shape, _values(replies.values())))
+        return read_here(answers, lambda replies: ValueMesh(shape, _values(replies.values(), mesh)))
 
     def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """As `call`, on an active mesh of one rank.
@@ -137,7 +137,9 @@ class Remote(Generic[P, R]):
         answers = mesh.engine.stream(
             mesh.lane, "invoke", (call_sites.here(), call), f"{self.__name__}()"
         )
-        return iter([read_here(answer, lambda reply: _values([reply])[0]) for answer in answers])
+        return iter(
+            [read_here(answer, lambda reply: _values([reply], mesh)[0]) for answer in answers]
+        )
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Run it on the active mesh and want no answer."""
@@ -251,7 +253,7 @@ class Remote(Generic[P, R]):
             lane, "run_and_tell", (call_sites.here(), call, bundle, frozen), f"{self.__name__}()"
         ).get()
         try:
-            raise_poison(replies.values())
+            raise_poison(replies.values(), engine)
             plan, tree = told_by(
                 self.__name__, dict(zip(lane.ranks, replies.values(), strict=True))
             )
@@ -284,14 +286,9 @@ class Remote(Generic[P, R]):
 
     def _on_one(self, mesh: RankMesh, rank: int, args: Any, kwargs: Any) -> Future[R]:
         call = self._asked(self._pack_for(mesh, args, kwargs))
-        engine = mesh.engine
-        answers = engine.call(
-            engine.group([rank], mesh.lane.stream),
-            "invoke",
-            (call_sites.here(), call),
-            f"{self.__name__}()",
-        )
-        return read_here(answers, lambda replies: _values(replies.values())[0])
+        lane = mesh.engine.group([rank], mesh.lane.stream)
+        answers = mesh.engine.call(lane, "invoke", (call_sites.here(), call), f"{self.__name__}()")
+        return read_here(answers, lambda replies: _values(replies.values(), mesh)[0])
 
     def __repr__(self) -> str:
         return f"<remote {self.__name__}>"
@@ -408,7 +405,7 @@ def resolve(function: Any) -> Any:
     return function
 
 
-def _values(replies: Iterable[Any]) -> list[Any]:
+def _values(replies: Iterable[Any], mesh: RankMesh) -> list[Any]:
     pairs = list(replies)
-    raise_poison(poison for _, poison in pairs)
+    raise_poison((poison for _, poison in pairs), mesh.engine)
     return [value for value, _ in pairs]

@@ -101,7 +101,7 @@ class TorchGroups:
             rendezvous = Rendezvous(
                 meeting, f"world/{number}", worker.rank, ranks, worker.shared.is_ending
             )
-            with rendezvous.held(), _on_loopback(bool(meeting.path)):
+            with rendezvous.held(), _on_loopback(meeting.one_host):
                 self._rendezvous = rendezvous
                 with self._noted(range(ranks)):
                     self._join(number, rendezvous)

@@ -181,12 +181,12 @@ def is_of_network(reply: Reply) -> bool:
     return (
         isinstance(reply, Frame)
         and reply.flags == ERROR
-        and _NETWORK.search(said_by(reply)) is not None
+        and NETWORK.search(said_by(reply)) is not None
     )
 
 
 # of Python, torch's stores, gloo and NCCL
-_NETWORK = re.compile(
+NETWORK = re.compile(
     r"\b(Connection\w*|BrokenPipe|DistNetwork|DistStore|DistBackend)Error\b"
     r"|gloo/transport|Connection (closed|reset) by peer|NCCL"
 )

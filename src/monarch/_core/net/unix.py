@@ -31,6 +31,7 @@ BUFFER_SIZE = 4 * 1024 * 1024
 BACKLOG = 4096
 PLACES = "/tmp", "/dev/shm"  # the second where the first is full, or can't be written
 _PREFIX = "monarch-"
+MEETING = ".meeting"  # ends the name of a file at which the ranks of a mesh find each other
 _YOUNG = 60.0  # seconds in which a folder without a listener may be about to get one
 
 
@@ -123,8 +124,7 @@ def release(address: ProcAddress) -> None:
 
 def release_all(host: str) -> None:
     """Remove the sockets of a host of this machine that has ended, or is about to be ended."""
-    folder = _folder(host)
-    if folder is not None:
+    for folder in filter(is_private, _folders(host)):
         _remove(folder)
 
 
@@ -192,7 +192,7 @@ def _make_folder(host: str) -> str:
 
 
 def _in_use(folder: str) -> bool:
-    for name in os.listdir(folder):
+    for name in (each for each in os.listdir(folder) if not each.endswith(MEETING)):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.setblocking(False)
             error = probe.connect_ex(path := f"{folder}/{name}")
@@ -206,7 +206,7 @@ def _remove(folder: str) -> None:
     with suppress(OSError), opened(folder) as ours:
         for name in ours.names():
             found = ours.status(name)
-            if found is not None and stat.S_ISSOCK(found.st_mode):
+            if found is not None and (stat.S_ISSOCK(found.st_mode) or name.endswith(MEETING)):
                 ours.remove(name)
         os.rmdir(folder)
 
