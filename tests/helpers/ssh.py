@@ -59,7 +59,15 @@ Host {name}
 _OWN_TMP = """
 mount --bind /tmp {folder}/hold && mount -t tmpfs tmpfs /tmp || exit 1
 for path in {shown}; do mkdir -p "$path" && mount --bind {folder}/hold/"${{path#/tmp/}}" "$path" || exit 1; done
+{more}
 exec {daemon}
+"""
+
+_SECOND = """
+mkdir {folder}/home && mount --bind /root {folder}/home && mount -t tmpfs -o mode=755 tmpfs /root || exit 1
+for path in {shown}; do mkdir -p "$path" && mount --bind {folder}/home/"${{path#/root/}}" "$path" || exit 1; done
+(cat /etc/passwd; echo second:x:61234:61234::/:/bin/sh) >{folder}/passwd && chmod 644 {folder}/passwd
+mount --bind {folder}/passwd /etc/passwd || exit 1
 """
 
 
@@ -100,7 +108,8 @@ class Ssh:
             found = [
                 file
                 for file in found
-                if file.encode() not in commands and (self._tmp(name) / file).exists()
+                if file.partition(".")[0].encode() not in commands
+                and (self._tmp(name) / file).exists()
             ]
         return found
 
@@ -132,17 +141,22 @@ class Ssh:
 
     def kill_machine(self, name: str) -> None:
         """As if the power had failed: with the first process of its namespace, all others end."""
+        self.folder.chmod(0o700)
         os.kill(self._init(name), 9)
         self.daemons.pop(name).wait()
 
-    def start_machine(self, name: str) -> None:
+    def start_machine(self, name: str, second: bool = False) -> None:
+        """Start one; with a second user, who sees the interpreter also where it is below /root."""
+        self.folder.chmod(0o711 if second else 0o700)  # its sshd reads there who may log in
         daemon = ["/usr/sbin/sshd", "-D", "-e", "-f", str(self.folder / f"{name}.sshd")]
         if name != HERE:
-            shown = {sys.prefix, sys.base_prefix, str(Path(__file__).parents[2])}
+            shown = sorted({sys.prefix, sys.base_prefix, str(Path(__file__).parents[2])})
+            of_root = shlex.join(path for path in shown if path.startswith("/root/"))
             script = _OWN_TMP.format(
                 folder=self.folder,
-                shown=shlex.join(sorted(path for path in shown if path.startswith("/tmp/"))),
+                shown=shlex.join(path for path in shown if path.startswith("/tmp/")),
                 daemon=shlex.join(daemon),
+                more=_SECOND.format(folder=self.folder, shown=of_root) if second else "",
             )
             daemon = [
                 "unshare",

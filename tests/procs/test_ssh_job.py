@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from helpers.slurm import command_of, environment_of
 from helpers.ssh import running_ssh
 from helpers.waiting import wait_until
 from monarch.job import SSHJob
-from monarch.job.ssh_text import keeper
+from monarch.job.ssh_text import keeper, of_user
 
 if TYPE_CHECKING:
     from helpers.jobs import Home
@@ -495,9 +496,47 @@ def test_a_wait_for_machines_is_shown_and_ends_with_all_that_it_has_started(
     ssh.wait_nothing_left()
 
 
+USERS = (
+    USE
+    + """
+    class Named(Worker):
+        @endpoint
+        def machine(self) -> str:
+            return f"{os.environ['MONARCH_TEST_MACHINE']} {os.geteuid()}"
+
+    if __name__ == "__main__":
+        job = SSHJob(ssh_args=OPTIONS, hosts={"trainers": ["c", "second@c"], "generators": ["here", "second@c"]})
+        state = job.state()
+        trainers, generators = (mesh.spawn_procs().spawn("worker", Named) for mesh in (state.trainers, state.generators))
+        print(trainers.machine.call().get().values(), generators.machine.call().get().values())
+        for one, other in ((trainers, generators), (generators, trainers)):
+            print(sorted({said.partition(" asks ")[2] for said in one.ask.call(other).get(timeout=60).values()}), flush=True)
+        sys.stdin.read()
+        job.kill()
+"""
+)
+
+
+def test_two_users_of_one_machine_are_hosts_of_one_job(home: Home, ssh: Ssh) -> None:
+    ssh.start_machine("c", second=True)
+    client = start(home, USERS)
+    assert line_of(client) == "['c 0', 'c 61234'] ['here 0', 'c 61234']\n"
+    assert line_of(client) == "['here 0 c 61234']\n"
+    assert line_of(client) == "['c 0 c 61234']\n"
+    with suppress(ProcessLookupError):  # it has ended: its stderr says why
+        folders = [name for name in ssh.files("c") if name.count("_") == 2]
+        assert {name.rpartition(".")[2] for name in folders} >= {"0", "61234"}
+        owners = {(ssh._tmp("c") / name).stat().st_uid for name in folders}
+        assert owners == {0, 61234}
+    assert client.communicate("", timeout=60)[1] == ""
+    assert client.returncode == 0
+    assert ssh.files("c") == [] and ssh.processes("c") == []
+
+
 def test_another_run_of_these_tests_is_left_alone(ssh: Ssh) -> None:
     with running_ssh(network=128) as other:
         folder = f"/tmp/monarch_ssh_{os.getpid()}"
+        made = Path(of_user(folder, os.geteuid())).name
         users = [
             subprocess.Popen(
                 ["ssh", "-F", other.config, name, keeper(folder)],
@@ -510,7 +549,7 @@ def test_another_run_of_these_tests_is_left_alone(ssh: Ssh) -> None:
         ]
         for user in users:
             assert user.stdout is not None and user.stdout.readline() == "\n"
-        assert other.files("a") == other.files("here") == [Path(folder).name]
+        assert other.files("a") == other.files("here") == [made]
         assert ssh.left() == []
         ssh.end_everything()
         for user in users:

@@ -7,6 +7,7 @@ is refused: see `test_job_refusals`. On a real sshd and a real Slurm: `tests/pro
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -141,7 +142,8 @@ def test_slurm_gets_each_word_as_it_is(
 @for_each("word", WORDS)
 def test_a_machine_that_ssh_reaches_gets_each_word_as_it_is(word: str, tmp_path: Path) -> None:
     stage = Stage(tmp_path, word)
-    (kept := stage.folder.parent / "kept").mkdir()
+    kept = stage.folder.parent / "kept"
+    Path(ssh_text.of_user(str(kept), os.geteuid())).mkdir()
     mesh, folder = f"m {word}", f"{kept.parent}/worker.0"
     start = ssh_text.Start("job7", str(kept), folder, stage.python, [], 0.0, True, False)
     listen = f"ipc://{ssh_text.socket_in(folder)}"

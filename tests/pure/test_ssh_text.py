@@ -18,6 +18,7 @@ from monarch.job.ssh_text import (
     ending,
     folder_of,
     in_sh,
+    of_user,
     parse_hostfile,
     run_python,
     socket_in,
@@ -104,7 +105,7 @@ def test_a_worker_that_is_started_after_the_end_of_its_job_runs_nothing(tmp_path
         False,
     )
     command = ["sh", "-c", worker(start, WorkerSpec("m", "0", f"ipc://{socket_in(folder)}"))]
-    kept.mkdir()
+    Path(of_user(str(kept), os.geteuid())).mkdir()
     subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
     assert "MONARCH_JOB=job7" in ran.read_text().splitlines(), (
         "its sh is one of the processes of the job"
@@ -123,7 +124,7 @@ def test_a_worker_that_ends_takes_nothing_of_one_that_starts(
     kept, workers, python, pause = (
         tmp_path / name for name in ("kept", "worker", "python", "pause")
     )
-    kept.mkdir()
+    Path(of_user(str(kept), os.geteuid())).mkdir()
     os.mkfifo(pause)
     folders = [folder_of(str(workers), number) for number in range(2)]
     python.write_text(f"#!/bin/sh\n: >{socket_in(folders[1])}\n")

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import socket
 import sys
@@ -105,6 +106,11 @@ def unreachable(addresses: Iterable[str]) -> set[str]:
         }
 
 
+def socket_path(address: str) -> str:
+    """The path of an ``ipc://`` address, for this user."""
+    return address.removeprefix("ipc://").replace("%U", str(os.geteuid()))
+
+
 def _accepts(address: str) -> bool:
     scheme, _, where = address.partition("://")
     host, _, port = where.rpartition(":")
@@ -112,7 +118,7 @@ def _accepts(address: str) -> bool:
         if scheme == "ipc":
             with socket.socket(socket.AF_UNIX) as sock:
                 sock.settimeout(_REACHABLE)
-                sock.connect(where)
+                sock.connect(socket_path(address))
         else:
             socket.create_connection((host.strip("[]"), int(port)), _REACHABLE).close()
     except OSError:

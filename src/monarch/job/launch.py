@@ -25,7 +25,7 @@ from typing import NamedTuple
 from .._ours import APPEND, opened, tail
 from ..errors import JobError
 from . import processes
-from .contract import worker_command
+from .contract import socket_path, worker_command
 from .worker_spec import KEEP, WorkerSpec
 
 _LEASH = 3  # the descriptor of a worker
@@ -80,7 +80,7 @@ class WorkerProcess(NamedTuple):
 
 def goodbye_of(address: str) -> Path:
     """Return the file that exists once the worker at `address` has ended in order."""
-    return Path(address.removeprefix("ipc://") + ".ended")
+    return Path(f"{socket_path(address)}.ended")
 
 
 def start(

@@ -25,6 +25,7 @@ from .. import _ours
 from ..errors import JobError
 from . import contract, processes, ssh_text
 from .launch import WorkerProcess, describe_status
+from .ssh_connection import hear
 from .ssh_workers import ANSWER, END, SshDescription, SSHWorkers
 from .trait import JobTrait
 from .waiting import Waiting
@@ -169,7 +170,8 @@ class SSHJob(SSHWorkers):
         for session in self._unkept:
             session.write(KEEP)
         with Waiting("SSH hosts") as waiting:
-            self._hear(self._unkept, str, time.monotonic() + ANSWER, waiting, "workers detached")
+            end = time.monotonic() + ANSWER
+            hear(self._unkept, str, self._described.python_exe, end, waiting, "workers detached")
             self._unkept = ()
 
     def _addresses(self) -> Mapping[str, Sequence[str]]:
@@ -288,7 +290,7 @@ class SSHJob(SSHWorkers):
             for number in range(self._begun):  # those that were here, and had to be killed
                 _ours.remove_tree(ssh_text.folder_of(self._remote_folders, number))
         if self._folder:
-            _ours.remove_tree(self._folder)
+            _ours.remove_tree(ssh_text.of_user(self._folder, os.geteuid()))
         for error in failed.values():
             logger.warning(
                 "workers may be left, until their connection or idle_limit ends them: %s", error

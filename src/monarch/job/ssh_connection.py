@@ -182,18 +182,18 @@ class SshConnection:
                 return set()
             raise
 
-    def forward(self, here: Iterable[tuple[str, str]], there: Iterable[str]) -> None:
+    def forward(self, here: Iterable[tuple[str, str]], there: Iterable[tuple[str, str]]) -> None:
         """Forward sockets.
 
         Args:
             here: Paths here, and those there that they lead to.
-            there: Paths there that lead to the same here.
+            there: Paths there, and those here that they lead to.
 
         Raises:
             JobError: The other side refuses it.
         """
         wanted = [("-L", f"{own}:{other}") for own, other in here] + [
-            ("-R", f"{path}:{path}") for path in there
+            ("-R", f"{other}:{own}") for other, own in there
         ]
         if not wanted:
             return

@@ -3,12 +3,14 @@
 No worker opens a port. Each listens on a Unix socket, in a folder for its user alone, and ssh
 forwards it: to a path in a folder of this machine; and from the same path on every other machine,
 in a folder that is made for this, back to that. So a path means the same worker everywhere, which
-is what an address has to do, and ssh encrypts all that passes between machines.
+is what an address has to do, and ssh encrypts all that passes between machines. The folder's name
+ends with the number of its user, ``%U`` in addresses: hosts of several users may be on one machine.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import time
@@ -58,15 +60,17 @@ class Reach:
         logs: Folder for what ssh says.
 
     Attributes:
-        folder: Where the sockets of workers are for this program, here and on each machine.
-        away: The hosts that have no part of this machine, nor of another one of them, each once.
+        folder: How the name of the folder begins where the sockets of workers are for this program,
+            here and on each machine; the number of the user there follows.
+        away: The hosts that have no part of this machine, nor of another one of them, each once,
+            and the number of the user there.
         connections: Of the hosts that were connected, by host.
         failed: The trouble of each host that was left out, by host.
     """
 
     def __init__(self, job: str, hosts: Sequence[str], ssh_args: Sequence[str], logs: Path) -> None:
         self.folder = f"{FOLDER}{secrets.token_hex(4)}"
-        self.away: list[str] = []
+        self.away: dict[str, str] = {}
         self._ssh_args = ssh_args
         self._logs = logs
         self._env = {**os.environ, TAG: job}  # by which `kill` finds what runs here
@@ -75,8 +79,9 @@ class Reach:
         self.failed: dict[str, JobError] = {}
         self._keeper: SshCommand | None = None
         self._masters: dict[str, SshCommand] = {}
-        # paths that lead somewhere, by the host of the connection
-        self._forwarded: dict[str, set[str]] = {}
+        # workers with a path that leads to them, here and there, by the host of the connection
+        self._brought: dict[str, set[WorkerPlace]] = {}
+        self._sent: dict[str, set[WorkerPlace]] = {}
 
     def lasts(self, hosts: Iterable[str]) -> bool:
         """Return whether there are lasting connections to some hosts."""
@@ -125,11 +130,11 @@ class Reach:
                     self._forget(master.host)
                     self.failed[master.host] = error
                     continue
-                self.away += [
-                    master.host
-                    for master, where in zip(together, said, strict=True)
+                self.away |= {
+                    master.host: user
+                    for master, (where, user) in zip(together, said, strict=True)
                     if where == ssh_text.ELSEWHERE
-                ]
+                }
 
     def forward(self, places: Sequence[WorkerPlace], workers: str) -> None:
         """Bring the sockets of workers here, and then all of them to each machine without them.
@@ -144,53 +149,46 @@ class Reach:
         Raises:
             JobError: A machine refuses it.
         """
-        here: dict[str, list[tuple[str, str]]] = {host: [] for host in self.connections}
-        for place in places:
-            if place.host in here and self.path(place) not in self._forwarded.setdefault(
-                place.host, set()
-            ):
-                socket = ssh_text.socket_in(ssh_text.folder_of(workers, place.number))
-                here[place.host].append((self.path(place), socket))
-        every = [self.path(place) for place in places]
-        there = {
-            host: [path for path in every if path not in self._sent_to(host)] for host in self.away
-        }
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            for done in [
-                pool.submit(self.connections[host].forward, pairs, ())
-                for host, pairs in here.items()
-            ]:
-                done.result()
-            for done in [
-                pool.submit(self.connections[host].forward, (), paths)
-                for host, paths in there.items()
-            ]:
-                done.result()
-        for host, pairs in here.items():
-            self._forwarded.setdefault(host, set()).update(path for path, _ in pairs)
-        for host, paths in there.items():
-            self._sent_to(host).update(paths)
 
-    def _sent_to(self, host: str) -> set[str]:
-        return self._forwarded.setdefault(f"{host}, away", set())
+        def bring(host: str) -> None:
+            done = self._brought.setdefault(host, set())
+            new = [place for place in places if place.host == host and place not in done]
+            pairs = [
+                (self.path(place), ssh_text.socket_in(ssh_text.folder_of(workers, place.number)))
+                for place in new
+            ]
+            self.connections[host].forward(pairs, ())
+            done.update(new)
+
+        def send(host: str) -> None:
+            done = self._sent.setdefault(host, set())
+            new = [place for place in places if place not in done]
+            pairs = [(self.path(place, self.away[host]), self.path(place)) for place in new]
+            self.connections[host].forward((), pairs)
+            done.update(new)
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(bring, self.connections))
+            list(pool.map(send, self.away))
 
     def _forget(self, host: str) -> None:
         """Clean up after a connection that has ended."""
         if host in self._masters:
             self._masters.pop(host).wait(_END)
-        for path in self._forwarded.pop(host, ()):
-            Path(path).unlink(missing_ok=True)
-        self._forwarded.pop(f"{host}, away", None)
+        for place in self._brought.pop(host, ()):
+            Path(self.path(place)).unlink(missing_ok=True)
+        self._sent.pop(host, None)
         self.connections.pop(host, None)
         self.failed.pop(host, None)
-        self.away = [other for other in self.away if other != host]
+        self.away.pop(host, None)
 
-    def path(self, place: WorkerPlace) -> str:
-        """The path of a worker's socket for this program.
+    def path(self, place: WorkerPlace, user: str = "") -> str:
+        """The path of a worker's socket for this program, and a user there; by default, here.
 
         Errors show it, so it has the name of the host.
         """
-        return f"{self.folder}/{place.number}.{_plain(place.host)}"
+        folder = ssh_text.of_user(self.folder, user or os.geteuid())
+        return f"{folder}/{place.number}.{_plain(place.host)}"
 
     def close(self) -> None:
         """Let go of the machines: what runs there with a lifeline ends. The folders go with it."""
@@ -200,24 +198,26 @@ class Reach:
         end = time.monotonic() + _END
         for session in sessions:
             session.wait(end - time.monotonic())
-        shutil.rmtree(self.folder, ignore_errors=True)  # should its keeper have been killed
+        # should its keeper have been killed
+        shutil.rmtree(ssh_text.of_user(self.folder, os.geteuid()), ignore_errors=True)
 
 
 def connections(
     folder: str, hosts: Sequence[str], env: Mapping[str, str]
 ) -> dict[str, SshConnection]:
-    """The connections that may have their sockets in a folder, by host.
+    """The connections that may have their sockets in a folder of this user, by host.
 
     They are of this program or another one.
     """
     return {
-        host: SshConnection(host, f"{folder}/{number}.ssh", env)
+        host: SshConnection(host, f"{ssh_text.of_user(folder, os.geteuid())}/{number}.ssh", env)
         for number, host in enumerate(hosts)
     }
 
 
-def _is_kept(line: str) -> str | None:
-    return line if line in (ssh_text.HERE, ssh_text.ELSEWHERE) else None
+def _is_kept(line: str) -> tuple[str, str] | None:
+    found = re.fullmatch(f"({ssh_text.HERE}|{ssh_text.ELSEWHERE}) ([0-9]+)", line)
+    return None if found is None else (found[1], found[2])
 
 
 def _plain(host: str) -> str:

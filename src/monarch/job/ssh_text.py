@@ -12,12 +12,10 @@ from .processes import TAG
 from .worker_spec import WorkerSpec
 
 HERE, ELSEWHERE = "monarch: here", "monarch: elsewhere"
-"""What `keeper` says: whether the other machine is one that has the folder already."""
+"""What `keeper` says: whether the folder is there already, of this user, and then his number."""
 
-OTHERS = (
-    "another user of this machine has this job there: all its hosts on one machine need one user"
-)
-"""The error of `keeper` where the folder is not its user's."""
+OTHERS = "another user of this machine has made the folder that this job needs there, not this one:"
+"""The error of `keeper` where it has not made the folder itself, and its path."""
 
 LIFELINE, REPORT = 0, 3
 """Descriptors of a worker.
@@ -69,7 +67,8 @@ class Start(NamedTuple):
 
     Attributes:
         job: The id of the job, by which its processes are found.
-        kept: The folder that its connection keeps there: without it, the job has been ended before.
+        kept: How the name of the folder begins that its connection keeps there: without it, the job
+            has been ended before.
         folder: Of its socket, for it alone: made and removed by the script.
         python: The interpreter.
         setup: Lines of sh to run before.
@@ -96,6 +95,16 @@ def folder_of(workers: str, number: int) -> str:
     return f"{workers}.{number}"
 
 
+def of_user(folder: str, user: int | str = "$(id -u)") -> str:
+    """The folder of one user: a job may have hosts of several on one machine.
+
+    Args:
+        folder: How its name begins, the same for all of them.
+        user: A number; by default that of the user who runs the script. ``%U`` in an address.
+    """
+    return f"{folder}.{user}"
+
+
 def socket_in(folder: str) -> str:
     """The socket at which a worker listens."""
     return f"{folder}/socket"
@@ -104,24 +113,28 @@ def socket_in(folder: str) -> str:
 def keeper(folder: str, at_end: str = "true") -> str:
     """A script that keeps a folder for as long as its stdin is open, unless it is there already.
 
+    One that another user has made, or where a link leads, is not used: it would have what is dialed
+    there. `find` looks once, and follows no link; others can't move what is ours in /tmp.
+
     Args:
-        folder: Its path.
+        folder: How its name begins; the user's number follows.
         at_end: What to do when stdin closes, before the folder goes.
     """
     return (
-        f"umask 077; if mkdir {folder} 2>/dev/null; then echo; echo {shlex.quote(ELSEWHERE)}; cat"
-        f" >/dev/null; {at_end}; rm -rf {folder}; elif [ -O {folder} ]; then echo; echo"
-        f" {shlex.quote(HERE)}; cat >/dev/null; elif [ -e {folder} ]; then echo"
-        f" {shlex.quote(OTHERS)} >&2; exit 1; else mkdir {folder}; fi"
+        f"umask 077; u=$(id -u); f={of_user(folder, '$u')}; if mkdir $f 2>/dev/null; then echo;"
+        f" echo {ELSEWHERE} $u; cat >/dev/null; {at_end}; rm -rf $f;"
+        ' elif [ "$(find $f -prune -type d -user $u -perm 700 2>/dev/null)" ]; then echo;'
+        f" echo {HERE} $u; cat >/dev/null; elif [ -e $f ] || [ -L $f ]; then"
+        f" echo {OTHERS} $f >&2; exit 1; else mkdir $f; fi"
     )
 
 
 def hang_up(folder: str) -> str:
-    """A script that ends the masters which have their sockets in a folder.
+    """A script that ends the masters which have their sockets in a folder of the user.
 
     Else they would wait for workers that are detached.
     """
-    return f"for s in {folder}/*.ssh; do ssh -F none -S $s -O exit any 2>/dev/null; done"
+    return f"for s in {of_user(folder)}/*.ssh; do ssh -F none -S $s -O exit any 2>/dev/null; done"
 
 
 def worker(start: Start, spec: WorkerSpec) -> str:
@@ -133,7 +146,7 @@ def worker(start: Start, spec: WorkerSpec) -> str:
     lines = [
         # else it would not come to clean up; children get them back
         "umask 077; trap '' PIPE; trap : HUP INT TERM",
-        f"[ -d {start.kept} ] && mkdir {start.folder} || exit 1",
+        f"[ -d {of_user(start.kept)} ] && mkdir {start.folder} || exit 1",
         "exec 5<&0 </dev/null 3>&1 4>&2 1>&2",
         f"trap {shlex.quote('s=$?; ' + '; '.join(clean) + '; exit $s')} EXIT",
         *(["read -r MONARCH_SECRET <&5; export MONARCH_SECRET"] if start.secret else []),
@@ -192,7 +205,7 @@ def ending(job: str, kept: str, workers: str, grace: float, bound: float) -> str
     )
     return "\n".join(
         [
-            f"rm -rf {kept}; trap 'rm -rf {workers}.*' EXIT",
+            f"rm -rf {of_user(kept)}; trap 'rm -rf {workers}.* 2>/dev/null' EXIT",
             f"found() {{ {found}; }}",
             'signal() { p=$(found); [ -z "$p" ] || kill -$1 $p 2>/dev/null; }',
             (

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from .. import _ours
 from ..errors import JobError
@@ -23,8 +23,6 @@ from .worker_spec import WorkerReport, WorkerSpec
 
 END = 5.0  # seconds in which ssh has to end
 ANSWER = 30.0  # seconds in which a machine that is connected runs a short command
-
-T = TypeVar("T")
 
 logger = logging.getLogger("monarch.job")
 
@@ -75,7 +73,9 @@ class SSHWorkers(WorkersJob):
         self._workers: dict[int, WorkerProcess] = {}
         self._reports: dict[int, WorkerReport] = {}
         self._folder = ""
-        self._away: list[str] = []  # hosts that are other machines than this one, each of them once
+        self._away: Mapping[
+            str, str
+        ] = {}  # hosts that are other machines than this one, each of them once
 
     def _connect(
         self, places: Sequence[WorkerPlace], end: float, waiting: Waiting, each: float | None = None
@@ -130,29 +130,19 @@ class SSHWorkers(WorkersJob):
             self._unkept += (session,)
         if not described.direct:
             reach.forward(self._places(), self._remote_folders)
-        reports = self._hear(sessions, parse_report, end, waiting, "workers run")
+        reports = hear(sessions, parse_report, start.python, end, waiting, "workers run")
         for place, session, report in zip(places, sessions, reports, strict=True):
-            address = f"ipc://{reach.path(place)}"
+            address = f"ipc://{reach.path(place, '%U')}"
             self._reports[place.number] = report
             pid, name = session.process.pid, f"{place.name} on {place.host}"
             self._workers[place.number] = WorkerProcess(name, address, pid, session.log)
-
-    def _hear(
-        self,
-        sessions: Sequence[SshCommand],
-        find: Callable[[str], T | None],
-        end: float,
-        waiting: Waiting,
-        what: str,
-    ) -> list[T]:
-        return hear(sessions, find, self._described.python_exe, end, waiting, what)
 
     def _address(self, place: WorkerPlace) -> str:
         """The address at which this program reaches a worker."""
         if self._described.direct:
             return self._reports[place.number].address
         worker = self._workers[place.number]
-        return worker.address if self._reach is None else f"ipc://{self._reach.path(place)}"
+        return worker.address if self._reach is None else f"ipc://{self._reach.path(place, '%U')}"
 
     def _forget_workers(self) -> None:
         """Forget the workers that are no longer of the job."""

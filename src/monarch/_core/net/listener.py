@@ -28,7 +28,7 @@ from .flow import ByteStream, StreamEvents
 from .greeting import GREETING_TIMEOUT, Greeting
 from .peer_credentials import NOT_OPEN, Who, is_open_to, who_at
 from .poller import READ, Poller, Timer
-from .sockets import listen_on, peer_name
+from .sockets import listen_on, peer_name, unix_name
 from .trust import OPEN, Trust
 from .unix import closed_on_error
 
@@ -87,7 +87,7 @@ class Listener:
         self._tls = trust.uses_tls(bound)
         self._trust = trust
         self._on_stream = on_stream
-        self._path = bound.path if bound.scheme == "ipc" else None
+        self._path = unix_name(bound) if bound.scheme == "ipc" else None
         self._inode = os.stat(self._path).st_ino if self._path else 0
         # when each is too late, and the peer; oldest first
         self._greetings: dict[Greeting, tuple[float, str, Who]] = {}

@@ -25,7 +25,7 @@ Address = tuple[str, int] | str
 def unix_name(channel: Channel) -> str:
     """Return the name to bind or connect for an ipc or inproc channel."""
     if channel.scheme == "ipc":
-        return channel.path
+        return channel.path.replace("%U", str(os.geteuid()))
     return f"\0monarch/inproc/{os.geteuid()}/{channel.path}"
 
 
@@ -114,12 +114,13 @@ def _adopt(channel: Channel) -> socket.socket:
 
 def _bind_unix(channel: Channel) -> socket.socket:
     with closed_on_error(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as sock:
+        name = unix_name(channel)
         if channel.scheme == "ipc":
-            _remove_abandoned(channel.path)
-        sock.bind(unix_name(channel))
+            _remove_abandoned(name)
+        sock.bind(name)
         if channel.scheme == "ipc":
             # before `listen`: until then the kernel refuses all who connect
-            os.chmod(channel.path, 0o600)
+            os.chmod(name, 0o600)
         sock.listen(BACKLOG)
     return sock
 

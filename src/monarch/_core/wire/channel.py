@@ -7,7 +7,7 @@ form                                  meaning
 ``tcp://*:port``                      listen on every interface; cannot be dialed
 ``tcp://host:fd7``                    listen on the socket that this process inherited as descriptor 7
 ``metatls://host:port``               as tcp, and never without TLS
-``ipc:///path``                       a Unix socket
+``ipc:///path``                       a Unix socket; ``%U`` is the number of the user of the process that uses it
 ``inproc://n``                        a Unix socket without a file, for the processes of one user on one host
 ``dial@bind``                         is reached as `dial`, listens on `bind`: behind a forwarded port, in a pod
 ``name@url``                          as `url`; the name of a service, which old programs put there, is dropped
