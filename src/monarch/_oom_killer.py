@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 
 from ._guards.surroundings import control_groups, read
 
 _COUNTERS = "/proc/vmstat"  # counts those that a control group's own limit made it kill, too
+_TOGETHER = 30.0  # seconds: a large process needs some to end, and others are seen first
+_INIT = "pid:[4026531836]"  # the namespace that the kernel numbers processes by in its log
+_LOG, _LOG_SIZE = 3, 1 << 18  # the action of syslog(2) that returns the last bytes
 _NO_LIMIT = 1 << 60  # bytes: what version 1 says where there is none
 
 
@@ -20,17 +25,30 @@ def count_of(text: str, name: str) -> int:
 
 
 class OutOfMemory:
-    """Counts from its creation on."""
+    """Counts from one death to the next: an older kill is not the reason of a later death."""
 
     def __init__(self) -> None:
         self._known = count_of(read(_COUNTERS), "oom_kill")
         self._hits = dict(_hits())
+        self._left, self._until = 0, 0.0  # kills not explained yet, and until when they may be
 
-    def explain(self) -> str:
-        """Describe a possible reason of a SIGKILL; empty if none is found, or all are explained."""
-        if count_of(read(_COUNTERS), "oom_kill") <= self._known:
+    def explain(self, pid: int, killed: bool) -> str:
+        """Describe a possible reason of a death; to be called at each.
+
+        Args:
+            pid: Of the process that has ended.
+            killed: Whether that was by a SIGKILL of unknown origin.
+
+        Returns:
+            Empty if there was none, or the kernel's log says that it was another process.
+        """
+        kills = count_of(read(_COUNTERS), "oom_kill")
+        if kills > self._known:
+            self._left, self._until = kills - self._known, time.monotonic() + _TOGETHER
+            self._known = kills
+        if not killed or not self._left or time.monotonic() > self._until or _was_other(pid):
             return ""
-        self._known += 1  # one for each: a SIGKILL much later has another sender
+        self._left -= 1  # one for each
         before, self._hits = self._hits, dict(_hits())
         for group, hits in self._hits.items():
             if hits > before.get(group, 0) and (limit := _limit(group)):
@@ -43,6 +61,20 @@ class OutOfMemory:
             "the machine had run out of memory: its out-of-memory killer ended processes meanwhile,"
             " probably this one"
         )
+
+
+def _was_other(pid: int) -> bool:
+    """Return whether the kernel's log has kills for memory, and none of this process."""
+    log = _kernel_log() if os.readlink("/proc/self/ns/pid") == _INIT else b""
+    return b"Killed process " in log and b"Killed process %d " % pid not in log
+
+
+def _kernel_log() -> bytes:
+    """The end of it; empty where this user may not read it."""
+    import ctypes  # 10 ms, for those few that get a SIGKILL
+
+    log = ctypes.create_string_buffer(_LOG_SIZE)
+    return log.raw[: max(0, ctypes.CDLL(None).klogctl(_LOG, log, _LOG_SIZE))]
 
 
 def _hits() -> Iterator[tuple[str, int]]:

@@ -108,7 +108,7 @@ def _parse(text: str) -> dict[str, tuple[range, ...]]:
     if len(text) > _LONGEST:
         raise ValueError(f"ranks are written in at most {_LONGEST} characters, got {len(text)}")
     found: dict[str, tuple[range, ...]] = {}
-    for part in _split(text):
+    for part in map(str.strip, re.split(r",(?![^()]*\))", text)):  # not those in parentheses
         named = _LABEL.fullmatch(part)
         label, numbers = named.groups() if named else ("", part)
         if label in found and label:
@@ -123,11 +123,6 @@ def _parse(text: str) -> dict[str, tuple[range, ...]]:
             " gpus=(0,2)",
         )
     return found
-
-
-def _split(text: str) -> list[str]:
-    """Split at commas that are not in parentheses."""
-    return [part.strip() for part in re.split(r",(?![^()]*\))", text)]
 
 
 def _range(text: str, item: str) -> range:

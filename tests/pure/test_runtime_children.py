@@ -174,15 +174,44 @@ def test_the_control_group_that_was_at_its_limit_is_named_with_it(
     monkeypatch.setattr("monarch._oom_killer._COUNTERS", tmp_path / "vmstat")
     monkeypatch.setattr("monarch._guards.surroundings._OWN", tmp_path / "own")
     monkeypatch.setattr("monarch._guards.surroundings._GROUPS", tmp_path)
+    monkeypatch.setattr("monarch._oom_killer._kernel_log", lambda: b"")
     memory = OutOfMemory()
-    assert memory.explain() == ""
+    assert memory.explain(1, True) == ""
     killed(8)
-    assert memory.explain().startswith("the machine had run out of memory: ")
+    assert memory.explain(1, True).startswith("the machine had run out of memory: ")
     killed(9)
     at_limit(outer, 4)
     told = f"the processes of the control group {outer} had used all of the 300 MB that it may have"
-    assert memory.explain().startswith(told)
-    assert memory.explain() == ""
+    assert memory.explain(1, True).startswith(told)
+    assert memory.explain(1, True) == ""
+
+
+def test_a_kill_for_memory_is_no_reason_of_the_death_of_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, now = b"", 100.0
+
+    def killed(times: int) -> None:
+        (tmp_path / "vmstat").write_text(f"oom_kill {times}\n")
+
+    killed(7)
+    monkeypatch.setattr("monarch._oom_killer._COUNTERS", tmp_path / "vmstat")
+    monkeypatch.setattr("monarch._oom_killer._kernel_log", lambda: log)
+    monkeypatch.setattr("monarch._oom_killer.time.monotonic", lambda: now)
+    memory = OutOfMemory()
+    killed(9)
+    assert memory.explain(30, False) == "", "it has ended by itself, at the time of these kills"
+    assert "out-of-memory killer" in memory.explain(31, True), "it was one of two, as far as seen"
+    now += 60
+    assert memory.explain(32, True) == "", "the second is a minute old"
+    killed(10)
+    monkeypatch.setattr("monarch._oom_killer._INIT", os.readlink("/proc/self/ns/pid"))
+    log = b"<3>[1.2] Out of memory: Killed process 331 (python) total-vm:1kB\n"
+    assert memory.explain(33, True) == "", "the log names another"
+    assert "out-of-memory killer" in memory.explain(331, True)
+    killed(11)
+    monkeypatch.setattr("monarch._oom_killer._INIT", "the numbers in the log are others")
+    assert "out-of-memory killer" in memory.explain(34, True)
 
 
 # silence

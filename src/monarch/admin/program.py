@@ -95,7 +95,7 @@ class WatchedProgram:
         self.connection = connection
         self.ended = threading.Event()
         self.since = time.time()
-        self.tree = Shared(self._tree)
+        self.tree = Shared(lambda: Tree(self.collect(*TABLES), time.time()))
         self.glance: Shared[Collected] = Shared(self.seen)
         self.verdict: Shared[Verdict] = Shared(lambda: why(connection), 2 * _FRESH)
         self.metrics = Shared(lambda: self.collect(*SCRAPED))
@@ -257,9 +257,6 @@ class WatchedProgram:
         """The feed of that name, which all who look share."""
         with self._lock:
             return self.feeds.setdefault(name, make())
-
-    def _tree(self) -> Tree:
-        return Tree(self.collect(*TABLES), time.time())
 
 
 def reach(told: Mapping[str, Any]) -> WatchedProgram:

@@ -176,7 +176,7 @@ def _start(end: socket.socket) -> Any:
     finally:
         pydevd.start_client = connect
     # it ends itself where all threads are daemons, as those of actors are
-    _debugger().has_user_threads_alive = _yes
+    _debugger().has_user_threads_alive = lambda: True
     return pydevd
 
 
@@ -232,10 +232,6 @@ def _trace_no_more(frame: FrameType, event: str, arg: Any) -> None:
 def _hide(thread: threading.Thread) -> None:
     """Keep the debugger from tracing a thread, stopping it, and showing it."""
     vars(thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
-
-
-def _yes() -> bool:
-    return True
 
 
 def take(hub: plane.Hub, request: plane.ControlRequest, record: Attach | Said | Detach) -> None:

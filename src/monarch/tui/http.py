@@ -185,20 +185,14 @@ def open_access(
     code = parse_qs(parts.query).get("code", [""])[0] if path.endswith("/login") else ""
     base = f"{parts.scheme}://{parts.netloc}{path.removesuffix('/login') if code else path}"
     if code:
-        return Access(
-            base, {"X-Monarch-Session": _session(Access(base, {}, context), code)}, context
-        )
+        answer = Line(Access(base, {}, context)).post(f"/login?{urlencode({'code': code})}", {})
+        return Access(base, {"X-Monarch-Session": str(answer["session"])}, context)
     if not token:
         raise ValueError(
             "a token is needed: MONARCH_ADMIN_TOKEN=$(monarch admin --token), or give the link that"
             " `monarch admin` prints"
         )
     return Access(base, {"Authorization": f"Bearer {token}"}, context)
-
-
-def _session(access: Access, code: str) -> str:
-    """The session for which a link is exchanged."""
-    return str(Line(access).post(f"/login?{urlencode({'code': code})}", {})["session"])
 
 
 def _connect(access: Access, patience: float) -> http.client.HTTPConnection:

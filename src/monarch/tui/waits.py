@@ -39,7 +39,8 @@ class Waits(Judged):
             doing = f"{each['reason'] or each['state']}{since(each['seconds'])}"
             mark = ("! ", "bold red") if each["blamed"] else ("", "")
             head = [mark, *who(each), (f"  {doing}", "yellow")]
-            yield _rank(each), head, list(_below(classes, waiting, root, 1, {root}))
+            rank = f"{each['mesh']}[{each['ranks'][0] if each['ranks'] else 0}]"
+            yield rank, head, list(_below(classes, waiting, root, 1, {root}))
         for title in ("full", "frozen", "swapping"):
             yield from ((None, [(f"{title}: {text}", "yellow")], ()) for text in verdict[title])
         if not verdict["waits"]:
@@ -49,10 +50,6 @@ class Waits(Judged):
         """Show the stack of the marked group."""
         if (about := self.about()) is not None:
             self.dashboard.open("stacks", about)
-
-
-def _rank(standing: Any) -> str:
-    return f"{standing['mesh']}[{standing['ranks'][0] if standing['ranks'] else 0}]"
 
 
 def _below(

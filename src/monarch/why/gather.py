@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._core.plane import Hub, ProcAddress, current_hub, pickling
-from ..actor import Future, HostMesh
+from ..actor import HostMesh
 from ..programs import PATIENCE, Connection, Gathering, agents_here, agents_of
 from ..stacks.gather import gather
 from ..stacks.host import GetHostStacks
@@ -64,7 +64,8 @@ def _look_twice(
     answered = [
         proc.address for proc in first.procs if proc.address is not None and proc.how == "itself"
     ]
-    paces = _paces(hub, answered) if answered else None
+    asked = _Paces(answered, "the last steps of all ranks")
+    paces = asked.ask(hub, GetPace(), _PACE_LIMIT) if answered else None
     # not needed for the comparison, and with ten thousand ranks as large as the stacks
     first.procs = tuple(proc._replace(coordinates={}, mailboxes=()) for proc in first.procs)
     time.sleep(max(0.0, begun + seconds - time.monotonic()))
@@ -81,12 +82,9 @@ def _look_twice(
     return judge(first, second, between, late)
 
 
-def _paces(hub: Hub, procs: Sequence[ProcAddress]) -> Future[Mapping[ProcAddress, list[Pace]]]:
-    """The paces of some processes; those that do not answer have none."""
-    return _Paces(procs, "the last steps of all ranks").ask(hub, GetPace(), _PACE_LIMIT)
-
-
 class _Paces(Gathering[Mapping[ProcAddress, list[Pace]]]):
+    """The paces of some processes; those that do not answer have none."""
+
     def read(self, frames: Sequence[Any]) -> Mapping[ProcAddress, list[Pace]]:
         return {
             self._agents[frame.rank]: [

@@ -275,7 +275,7 @@ class HostProcs:
         os.close(pidfd)
         # before the end is told: the report of a failure has the last lines of its output
         self.output.finish(entry)
-        suspicion = self._memory.explain() if entry.unexplained_kill(status) else ""
+        suspicion = self._memory.explain(pid, entry.unexplained_kill(status))
         self._follow(entry, entry.exited(status, suspicion, time.monotonic()))
 
     # what else becomes of procs
