@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from helpers.strangers import given_to_stranger, needs_another_user
 from monarch._core.wire.link_records import Hello, why_apart
 from monarch.errors import JobError
-from monarch.job import LocalJob, ssh_text
+from monarch.job import LocalJob, current, ssh_text
 from monarch.job.cache import needs_room
 
 
@@ -32,11 +34,67 @@ def test_versions_that_differ_name_the_client_where_it_has_no_address() -> None:
     assert why_apart("tcp://h1:1", theirs, ours).startswith(told)
 
 
+JOBS = """from monarch.job import ProcessJob
+job = ProcessJob({"nodes": 1})
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["serve", "--job", "jobs_at_night.job", "nonsense"], "torchrun ..., or python ..., got"),
+        (["serve", "--job", "jobs_at_night.job", "torchrun", "--nnodes", "x", "a.py"], "nnodes"),
+        (["serve", "--job", "jobs_at_night.job", "torchrun", "none.py"], "no script 'none.py'"),
+        (["serve", "--job", "jobs_at_night.job"], "has no command of its own"),
+        (["serve", "--job", "jobs_at_night.other", "torchrun", "a.py"], "no job called 'other'"),
+        (["apply", "jobs_at_night.other"], "no job called 'other'"),
+        (["apply", "jobs_at_night"], "such as jobs.training"),
+    ],
+)
+def test_a_command_that_is_refused_leaves_the_context_its_job(
+    command: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    testing = pytest.importorskip("typer.testing")
+    from monarch.tools.cli import commands  # where there is typer
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "jobs_at_night.py").write_text(JOBS)
+    result = testing.CliRunner().invoke(commands(), command)
+    assert told in f"{result.exception} {result.output}" and result.exit_code != 0
+    assert current.spec_of(current.active_context()) == ""
+
+
 def test_a_folder_of_another_user_is_named_as_such(tmp_path: Path) -> None:
-    there = tmp_path / "folder"
-    there.mkdir()
-    keeper = ssh_text.keeper(str(there)).replace("[ -O ", "[ ! -O ")  # as for another user
+    there = Path(ssh_text.of_user(str(tmp_path / "folder"), os.geteuid()))
+    own = tmp_path / "own"
+    own.mkdir(mode=0o700)
+    there.symlink_to(own)  # whichever folder another user has it lead to
+    assert keep(there) == (1, f"{ssh_text.OTHERS} {there}\n", "")
+    there.unlink()
+    there.mkdir(mode=0o777)
+    there.chmod(0o777)
+    assert keep(there) == (1, f"{ssh_text.OTHERS} {there}\n", "")
+    there.chmod(0o700)
+    assert keep(there) == (0, "", f"\n{ssh_text.HERE} {os.geteuid()}\n")
+    assert there.exists()
+    there.rmdir()
+    assert keep(there) == (0, "", f"\n{ssh_text.ELSEWHERE} {os.geteuid()}\n")
+    assert not there.exists()
+
+
+@needs_another_user
+def test_a_folder_that_another_user_has_made_first_keeps_a_job_out(tmp_path: Path) -> None:
+    there = Path(ssh_text.of_user(str(tmp_path / "folder"), os.geteuid()))
+    there.mkdir(mode=0o700)
+    given_to_stranger(there)
+    assert keep(there) == (1, f"{ssh_text.OTHERS} {there}\n", "")
+
+
+def keep(there: Path) -> tuple[int, str, str]:
+    """What `keeper` says whose stdin is closed at once: status, stderr, stdout."""
+    keeper = ssh_text.keeper(str(there.with_suffix("")))
     done = subprocess.run(
         ["sh", "-c", keeper], stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
-    assert (done.returncode, done.stderr) == (1, f"{ssh_text.OTHERS}\n")
+    return done.returncode, done.stderr, done.stdout

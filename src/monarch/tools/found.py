@@ -97,17 +97,17 @@ def _running(pid: int | None) -> Program:
 
 
 def applied(spec: str | None) -> job.JobTrait:
-    """The job of the active context: as it is described, or else as a program has started it.
+    """The job of a spec, ``module.attribute``; without one, that of the active context.
 
-    With a spec, ``module.attribute``, that job becomes the one of the context.
+    It is as described, or else as a program has started it. The context stays as it is.
 
     Raises:
         FileNotFoundError, ImportError, JobError, ValueError: There is no such job.
     """
     try:
-        if spec is None and not current.spec_of(current.active_context()):
+        if spec is None and not (spec := current.spec_of(current.active_context())):
             return running(None)
-        return job.set_current_job(spec) if spec is not None else job.load_current_job()
+        return current.import_spec(spec)
     except (AttributeError, TypeError) as error:
         raise job.JobError(str(error)) from error
 

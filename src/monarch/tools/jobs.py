@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ..job import telemetry
+from ..job import current, telemetry
 from .found import applied, running
 from .json_option import JSON, say
 from .status import CONTEXT
@@ -26,6 +26,8 @@ def apply(
 ) -> None:
     """Start the job of the active context, if it does not run."""
     described = applied(spec)
+    if spec is not None:
+        current.set_current_job(spec)
     telemetry.look_on()
     described.state()
     say(as_json, f"running: {described!r}", job=repr(described), id=described.apply_id)

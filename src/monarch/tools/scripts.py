@@ -107,6 +107,8 @@ def serve(
     with reading():
         options = parse_command(command) if command else described._options  # type: ignore[attr-defined]
     _check(options, "serve")
+    if spec is not None:
+        current.set_current_job(spec)  # now that nothing in the words is wrong
     _launch(lambda: pick(described.state()._hosts, mesh), options, as_json, described)
 
 
@@ -152,6 +154,4 @@ def _hosts(spec: str | None, mesh: str | None, nodes: tuple[int, int] | None) ->
                 f"--nnodes asks for {nodes[0]} hosts: --job MODULE.NAME says where they are"
             )
         return this_host()
-    state = current.import_spec(spec).state()
-    names = list(state._hosts)
-    return state._hosts[mesh or names[0]] if mesh in (None, *names) else getattr(state, mesh or "")
+    return pick(current.import_spec(spec).state()._hosts, mesh)
