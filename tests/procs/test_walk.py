@@ -5,6 +5,7 @@ cause, and on.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import cast
@@ -17,6 +18,8 @@ from benchmarks.demo.world import DemoWorld
 from helpers.commands import prompt
 from helpers.dashboards import Seen, watching
 from helpers.demo import demo
+from helpers.screens import at_terminal
+from helpers.waiting import wait_until
 from helpers.walks import WALKS, plain
 from monarch._core.plane import Hub
 from monarch.programs import Connection, Program
@@ -66,3 +69,20 @@ def test_the_terminal_tells_the_cause_in_one_action_and_where_it_is_in_two(fault
 
     with demo(24, fault) as program:
         watching(open_access(program.url, program.token), typed)
+
+
+@pytest.mark.processes("a pseudo-terminal")
+def test_a_real_terminal_shows_the_cause_its_stack_and_is_left_as_it_was() -> None:
+    command = [sys.executable, "-m", "monarch.tools", "tui"]
+    with demo(24, "missing-collective") as program:
+        address = {"MONARCH_ADMIN_ADDR": program.url, "MONARCH_ADMIN_TOKEN": program.token}
+        with at_terminal(command, address) as terminal:
+            modes = terminal.modes
+            terminal.wait_for(*WALKS["missing-collective"])
+            assert terminal.modes != modes
+            terminal.type("\r")
+            terminal.wait_for("read_shard")
+            terminal.type("q")
+            wait_until(lambda: (terminal.text, terminal.process.poll())[1] is not None, what="q")
+            assert terminal.process.returncode == 0, terminal.text
+            assert terminal.modes == modes
