@@ -5,6 +5,7 @@ cause, and on.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -16,7 +17,7 @@ from benchmarks.demo.hub import SimulatedHub
 from benchmarks.demo.world import DemoWorld
 
 from helpers.commands import prompt
-from helpers.dashboards import Seen, watching
+from helpers.dashboards import LARGE, Seen, watching
 from helpers.demo import demo
 from helpers.screens import at_terminal
 from helpers.waiting import wait_until
@@ -86,3 +87,31 @@ def test_a_real_terminal_shows_the_cause_its_stack_and_is_left_as_it_was() -> No
             wait_until(lambda: (terminal.text, terminal.process.poll())[1] is not None, what="q")
             assert terminal.process.returncode == 0, terminal.text
             assert terminal.modes == modes
+
+
+@pytest.mark.processes("the demo")
+def test_a_rank_and_the_client_have_one_name_on_each_screen() -> None:
+    screens: dict[str, str] = {}
+
+    async def typed(seen: Seen) -> None:
+        for key, text in (
+            ("1", "trainers[10]"),
+            ("2", "trainers[10]"),
+            ("3", "trainers[10]"),
+            ("4", "trainers[10]"),
+            ("5", "trainers["),
+            ("7", "trainers[10]"),
+        ):
+            await seen.press(key)
+            screens[key] = (
+                await seen.until(text, "client") if key != "5" else await seen.until(text)
+            )
+        await seen.press("2")
+        await seen.find("client")
+        await seen.press("enter")
+        await seen.until("> main  run/main.py:31")
+
+    with demo(24, "missing-collective") as program:
+        watching(open_access(program.url, program.token), typed, size=LARGE)
+    for screen in screens.values():
+        assert not re.search(r"client\[|trainers[ :_.-]?\d|rank \d", screen), screen

@@ -138,7 +138,7 @@ class Tree:
             return f"{row['addr']} ({row['host_num_procs']} procs)"
         if reference in self._procs:
             row = self._procs[reference]
-            return f"{row['mesh']}[{row['rank']}]"
+            return "client" if row["mesh"] == "client" else f"{row['mesh']}[{row['rank']}]"
         return f"{reference.partition('<')[0]} ({self._status(reference)})"
 
     def _below(self, reference: str, indent: str, base: str) -> Iterator[str]:

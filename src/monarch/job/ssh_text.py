@@ -113,8 +113,8 @@ def socket_in(folder: str) -> str:
 def keeper(folder: str, at_end: str = "true") -> str:
     """A script that keeps a folder for as long as its stdin is open, unless it is there already.
 
-    One that another user has made, or where a link leads, is not used: it would have what is dialed
-    there. `find` looks once, and follows no link; others can't move what is ours in /tmp.
+    One that another user has made, or where a link leads, is not used: that user would get the
+    connections. `find` looks once, and follows no link; others can't move our folders in /tmp.
 
     Args:
         folder: How its name begins; the user's number follows.

@@ -143,7 +143,8 @@ class Logs(Pane):
     def _row(self, index: int) -> Row:
         number, part = self._places[index]
         line = self._logs.lines[number]
-        who, text = f"{line['mesh']}[{line['rank']}]", line["text"].split("\n")[part]
+        who, text = line["mesh"], line["text"].split("\n")[part]
+        who += f"[{line['rank']}]" * (who != "client")
         if part:
             return [(" " * (len(who) + 14), ""), (text, _style(line))]
         at = datetime.fromtimestamp(line["time"])

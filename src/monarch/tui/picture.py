@@ -102,8 +102,9 @@ class Picture:
         return self.meshes[rank.uid]["columns"][column][rank.number]
 
     def name(self, rank: Rank) -> str:
-        """Return the name of a rank, for people."""
-        return f"{self.meshes[rank.uid]['name']}[{rank.number}]"
+        """Return the name of a rank, for people; the client has no number."""
+        mesh: str = self.meshes[rank.uid]["name"]
+        return mesh if mesh == "client" else f"{mesh}[{rank.number}]"
 
     def state(self, mesh: Mapping[str, Any], number: int) -> str:
         """The name of what a rank does."""

@@ -12,7 +12,7 @@ from .sources import WhySource
 from .text import Row, duration
 from .words import said
 
-_RANK = re.compile(r"(.*)\[(\d+)\]", re.DOTALL)
+_RANK = re.compile(r"(.*?)(?:\[(\d+)\])?", re.DOTALL)
 
 
 class Stacks(Judged):
@@ -53,16 +53,15 @@ class Stacks(Judged):
     def choose(self) -> None:
         """Show the logs of the first rank of the marked class."""
         if (about := self.about()) is not None:
-            mesh, first, _ = about
-            self.dashboard.open("logs", f"{mesh}[{first}]")
+            self.dashboard.open("logs", f"{about[0]}[{about[1]}]")
 
     def seek(self, about: Any) -> None:
-        """Go to the class of a rank such as ``trainers[3]``, as soon as there is a verdict."""
+        """Go to the class of ``trainers[3]``, or of ``client``, as soon as there is a verdict."""
         found = _RANK.fullmatch(about)
         if not self._why.verdict or found is None:
             self._sought = about
             return
-        mesh, rank = found[1], int(found[2])
+        mesh, rank = found[1], int(found[2] or 0)
         for each in self._why.verdict["classes"]:
             if mesh in (each["mesh"], each["mesh"].partition("#")[0]) and rank in each["ranks"]:
                 self._folded.discard(_key(each))
