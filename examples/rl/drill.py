@@ -30,10 +30,6 @@ def small_disk(folder: Path) -> Iterator[Path]:
             subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def kill(pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)
-
-
 @dataclass
 class Event:
     what: str
@@ -44,76 +40,60 @@ class Event:
 
 
 class Drill:
-    """Does one thing after each sixth step, or so."""
+    """Does one thing after some steps, if the last one is repaired: with all trainers there."""
 
     def __init__(self, roles: Roles, plan: Plan) -> None:
         self.roles, self.plan = roles, plan
         self.trainers: list[int] = []
-        self.filling: Path | None = None
-        self.pending: Event | None = None
         self.events = [
             Event("a generator is killed", self._kill_generator),
             Event("a verifier is killed", self._kill_verifier),
-            Event("trainer 1 is killed", lambda: self._kill_trainer(1)),
-            Event("trainer 0 is killed", lambda: self._kill_trainer(0)),
+            Event("trainer 1 is killed", lambda: kill(self.trainers[1])),
+            Event("trainer 0 is killed", lambda: kill(self.trainers[0])),
             Event("the buffer is killed", self._kill_buffer),
-            Event("the board is killed", self._kill_board),
             Event("the disk is full", self._fill_disk),
             Event("a generator takes ten times as long", self._slow_generator),
             Event(f"the generators' host is cut off for {CUT:.0f} s", self._cut),
             Event("the disk has room again", self._free_disk),
         ]
-        every = max(1, plan.train.steps // (len(self.events) + 1))
-        self.due = {every * (number + 1): event for number, event in enumerate(self.events)}
+        self.done: list[Event] = []
+        self.every = self.due = max(1, plan.train.steps // (len(self.events) + 5))
 
     def after(self, report: StepReport) -> None:
         """A step is done."""
         value: Report = report.value
         self.trainers = value.pids
-        if self.pending is not None:
-            self.pending.recovered = time.perf_counter() - self.pending.began
-            self.pending = None
-        if (event := self.due.pop(report.step, None)) is not None:
+        if self.done and not self.done[-1].recovered:
+            self.done[-1].recovered = time.perf_counter() - self.done[-1].began
+        are_all_there = len(self.trainers) == self.plan.trainers
+        if report.step >= self.due and are_all_there and len(self.done) < len(self.events):
+            self.due = report.step + self.every
+            event = self.events[len(self.done)]
             event.said, event.began = event.act(), time.perf_counter()
-            self.pending = event
+            self.done.append(event)
 
     def report(self, reports: dict[int, Report]) -> None:
         """Print what was done, and check what must hold."""
         print("\ndrill")
-        for event in self.events:
+        for event in self.done:
             print(f"  {event.what}: {event.said}; next step after {event.recovered:.2f} s")
         used = [number for step in sorted(reports) for number in reports[step].used]
         print(f"  each {self.plan.rollout.malice}th checker hung, crashed, or wanted all memory")
         assert sorted(reports) == list(range(self.plan.train.steps)), "steps are missing"
         assert len(used) == len(set(used)), "a group was used twice"
-        assert not self.due, f"not done: {[event.what for event in self.due.values()]}"
+        assert self.done == self.events, f"not done: {self.events[len(self.done) :]}"
         print(f"  all {len(reports)} steps done, {len(used)} groups used, none of them twice")
 
     def _kill_generator(self) -> str:
-        pid = next(iter(self.roles.generators.pid.call().get().values()))
-        kill(pid)
-        return f"process {pid}"
+        return kill(self.roles.generators.pid.call_one().get())
 
     def _kill_verifier(self) -> str:
-        pid = self.roles.verifiers.pid.options(retries=3).call_one().get()
-        kill(pid)
-        return f"process {pid}"
-
-    def _kill_trainer(self, rank: int) -> str:
-        kill(self.trainers[rank])
-        return f"process {self.trainers[rank]}"
+        return kill(self.roles.verifiers.pid.call_one().get())
 
     def _kill_buffer(self) -> str:
-        pid = self.roles.buffer_pid.pid.call_one().get()
         items = self.roles.buffer.statistics().get().items
-        kill(pid)
-        self.roles.rollouts.buffer_was_lost.call_one().get()
-        return f"process {pid}, with {items} groups"
-
-    def _kill_board(self) -> str:
-        pid = self.roles.board.pid.call_one().get()
-        kill(pid)
-        return f"process {pid}"
+        [store] = self.roles.store.statistics().get().values()
+        return f"{kill(store.pid)}, with {items} groups"
 
     def _slow_generator(self) -> str:
         self.roles.generators.slow_down.call_one(10.0).get()
@@ -137,20 +117,22 @@ class Drill:
         folder = self.plan.train.checkpoint
         if folder is None or not os.path.ismount(folder):
             return "left out, as no file system can be mounted here"
-        self.filling = folder / "filling"
         try:
-            with self.filling.open("wb") as file:
+            with (folder / "filling").open("wb", buffering=0) as file:
                 while True:
                     file.write(bytes(1 << 12))
-                    file.flush()
         except OSError as error:
             return str(error)
 
     def _free_disk(self) -> str:
-        if self.filling is None:
-            return "it always had"
-        self.filling.unlink()
+        if self.plan.train.checkpoint is not None:
+            (self.plan.train.checkpoint / "filling").unlink(missing_ok=True)
         return "the next checkpoint is whole"
+
+
+def kill(pid: int) -> str:
+    os.kill(pid, signal.SIGKILL)
+    return f"process {pid}"
 
 
 def parent_of(pid: int) -> int:

@@ -1,6 +1,5 @@
 """All roles: where they run, and how they are started."""
 
-import os
 import pickle
 from dataclasses import dataclass, field
 from functools import partial
@@ -8,10 +7,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from monarch.actor import Actor, HostMesh, endpoint, this_host, this_proc
+from monarch.actor import HostMesh, ProcMesh, this_proc
 from monarch.config import configure
 from monarch.elastic import ElasticGroup
-from monarch.job import ProcessJob, SlurmJob, SSHJob
+from monarch.job import DEFAULT_JOB_PATH, JobTrait, LocalJob, ProcessJob, SlurmJob, SSHJob
 from monarch.service import Service
 from monarch.supervision import OneForOne
 
@@ -42,37 +41,29 @@ class Plan:
     image: str = ""  # for kubernetes
 
 
-class Pid(Actor):
-    """For the drill: the process of what is no actor of ours."""
-
-    @endpoint
-    def pid(self) -> int:
-        return os.getpid()
-
-
 # region hosts
 def hosts_of(plan: Plan) -> tuple[HostMesh, HostMesh]:
     """Of trainers, with what is beside them, and of generators, with verifiers."""
-    names, environment = ("trainers", "generators"), {"MONARCH_PRELOAD": ",".join(PRELOAD)}
-    if plan.hosts == "processes":
-        job = ProcessJob(dict.fromkeys(names, 1), env=environment)
-        state = job.state(cached_path=None)
-    elif plan.hosts == "slurm":
-        setup = [f"export {name}={value}" for name, value in environment.items()]
-        slurm = SlurmJob(dict.fromkeys(names, 1), time_limit="1:00:00", setup=setup)
-        state = slurm.state()
+    names = ("trainers", "generators")
+    each = dict.fromkeys(names, 1)
+    job: JobTrait
+    if plan.hosts == "slurm":
+        setup = [f"export MONARCH_PRELOAD={','.join(PRELOAD)}"]
+        job = SlurmJob(each, time_limit="1:00:00", setup=setup)
     elif plan.hosts == "ssh":
-        ssh = SSHJob(hosts={"trainers": plan.nodes[:1], "generators": plan.nodes[1:] or plan.nodes})
-        state = ssh.state()
+        job = SSHJob(hosts={"trainers": plan.nodes[:1], "generators": plan.nodes[1:] or plan.nodes})
     elif plan.hosts == "kubernetes":
         from monarch.job.kubernetes import ImageSpec, KubernetesJob
 
-        pods = KubernetesJob("default", controller="Job", idle_limit=600)
+        job = KubernetesJob("default", controller="Job", idle_limit=600)
         for name in names:
-            pods.add_mesh(name, 1, image_spec=ImageSpec(plan.image))
-        state = pods.state()
+            job.add_mesh(name, 1, image_spec=ImageSpec(plan.image))
+    elif plan.hosts == "processes":
+        job = ProcessJob(each, env={"MONARCH_PRELOAD": ",".join(PRELOAD)})
     else:
-        return this_host(), this_host()
+        job = LocalJob(names)
+    is_here = isinstance(job, (LocalJob, ProcessJob))  # and ends with this program
+    state = job.state(cached_path=None if is_here else DEFAULT_JOB_PATH)
     return state.trainers, state.generators
 
 
@@ -83,52 +74,41 @@ def hosts_of(plan: Plan) -> tuple[HostMesh, HostMesh]:
 class Roles:
     """Handles to what runs."""
 
-    hosts: tuple[HostMesh, HostMesh]
     generators: Generators
     verifiers: Verifiers
+    store: ProcMesh  # the process of the buffer
     buffer: Buffer
-    buffer_pid: Pid
-    board: Board
     rollouts: Rollouts
     trainers: ElasticGroup
 
 
 def start(plan: Plan, base: dict[str, Tensor]) -> Roles:
     """Start all roles; trainers begin with `Roles.trainers.run()`."""
-    configure(preload=PRELOAD, host_spawn_ready_timeout="120s")
-    trainers, generators = hosts = hosts_of(plan)
-    again = OneForOne(max_restarts=5, within=600)
-    rollout = plan.rollout
+    # on a machine that has more to do, nothing that is slow is lost
+    configure(preload=PRELOAD, host_spawn_ready_timeout="120s", channel_reconnect_timeout="15s")
+    trainers, generators = hosts_of(plan)
+    rollout, train = plan.rollout, plan.train
     # region services
-    place = trainers.slice(hosts=0) if "hosts" in trainers.extent.labels else trainers
-    board = place.spawn_procs(restart=again).spawn("board", Board)
-    kept = place.spawn_procs(restart=again)
-    buffer = Buffer(
-        kept, rollout.groups * (rollout.max_age + 3), consume=True, max_age=rollout.max_age
-    )
-    writers = Service(
-        generators,
-        Generator,
-        (plan.model, base, board),
-        replicas=plan.generators,
-        idempotent=True,
-        max_restarts=20,
-    )
-    judges = Service(generators, Verifier, replicas=plan.verifiers, idempotent=True)
-    begun = saved(plan.train.checkpoint)
+    board = this_proc().spawn("board", Board)
+    store = trainers.spawn_procs(restart=OneForOne(max_restarts=5, within=600))
+    room = rollout.groups * (rollout.max_age + 3)
+    buffer = Buffer(store, room, consume=True, max_age=rollout.max_age)
+    service = partial(Service, generators, idempotent=True, max_restarts=20, patience=600)
+    writers = service(Generator, (plan.model, base, board), replicas=plan.generators)
+    judges = service(Verifier, replicas=plan.verifiers)
+    begun = saved(train.checkpoint)
     if begun.buffer is not None:
         buffer.load(begun.buffer).get()
     rollouts = this_proc().spawn("rollouts", Rollouts, rollout, begun, writers, judges, buffer)
-    make = partial(Training, plan.train, plan.model, rollout, base, (buffer, board, rollouts))
     group = ElasticGroup(
         trainers,
-        make,
+        partial(Training, train, plan.model, rollout, base, (buffer, board, rollouts)),
         ranks=plan.trainers,
-        checkpoint=plan.train.checkpoint,
-        checkpoint_every=plan.train.checkpoint_every,
+        checkpoint=train.checkpoint,
+        checkpoint_every=train.checkpoint_every,
     )
     # endregion
-    return Roles(hosts, writers, judges, buffer, kept.spawn("pid", Pid), board, rollouts, group)
+    return Roles(writers, judges, store, buffer, rollouts, group)
 
 
 def saved(folder: Path | None) -> RolloutState:

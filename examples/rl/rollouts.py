@@ -7,6 +7,7 @@ are as many as the next steps need, so generators that are ahead wait, and few a
 import asyncio
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from monarch.actor import Actor, SupervisionError, concurrent_endpoint, get_meter
@@ -73,12 +74,13 @@ class Rollouts(Actor):
         self.generators, self.verifiers = generators, verifiers
         self.following = state.following
         self.again = deque(state.begun)
-        self.flying: dict[int, asyncio.Task[None]] = {}
+        # on their way, each with the oldest weights that may begin it
+        self.flying: dict[int, tuple[asyncio.Task[None], int]] = {}
         self.there = dict(state.there)
-        # The buffer has room for all groups that there may be, so no add waits long with this.
-        self.adding = asyncio.Lock()
         self.step = 0
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.minding = asyncio.create_task(self._mind_buffer())
+        self.minding.add_done_callback(self._ended)
         self.seconds = {"generators": 0.0, "verifiers": 0.0, "the buffer": 0.0}
         meter = get_meter()
         self.samples = meter.create_counter("rl.samples", description="answers with a reward")
@@ -95,67 +97,73 @@ class Rollouts(Actor):
         self.step = step
         for number in used:
             self.there.pop(number, None)
+        for number, (rollout, oldest) in list(self.flying.items()):
+            if oldest > step:  # steps were lost with their trainers: no weights are so new
+                rollout.cancel()
+                del self.flying[number]
+                self.again.append(number)
         self._fill()
 
     @concurrent_endpoint
     async def state(self) -> RolloutState:
-        async with self.adding:  # so that each group is in one place
-            content = await self.buffer.state()
-            begun = (*self.again, *self.flying)
-            return RolloutState(self.following, begun, dict(self.there), content)
+        begun, there = (*self.again, *self.flying), dict(self.there)
+        # Afterwards, so it may have some that were begun; it knows their numbers.
+        return RolloutState(self.following, begun, there, await self.buffer.state())
 
     @concurrent_endpoint
     async def times(self) -> dict[str, float]:
         """Seconds that groups have spent, by who had them."""
         return self.seconds
 
-    @concurrent_endpoint
-    async def buffer_was_lost(self) -> None:
-        """The groups that were in it are not to be had any more."""
-        self.there.clear()
-        self._fill()
+    async def _mind_buffer(self) -> None:
+        """Begin others for the groups that were in the buffer when its process ended."""
+        restarts = 0
+        while True:
+            await asyncio.sleep(1.0)
+            with suppress(SupervisionError):
+                found = (await self.buffer.statistics()).restarts
+                if found > restarts:
+                    restarts = found
+                    self.there.clear()
+                    self._fill()
 
     def _fill(self) -> None:
-        oldest = self.step - self.plan.max_age  # what is older has been dropped by the buffer
+        oldest = max(0, self.step - self.plan.max_age)  # what is older the buffer has dropped
         self.there = {number: each for number, each in self.there.items() if each >= oldest}
         while len(self.there) + len(self.flying) < self.plan.groups * (self.plan.max_age + 1):
             if self.again:
                 number = self.again.popleft()
             else:
                 number, self.following = self.following, self.following + 1
-            self.flying[number] = asyncio.create_task(self._roll_out(number))
-            self.flying[number].add_done_callback(self._ended)
+            rollout = asyncio.create_task(self._roll_out(number, oldest))
+            self.flying[number] = rollout, oldest
+            rollout.add_done_callback(self._ended)
 
-    def _ended(self, rollout: "asyncio.Task[None]") -> None:
-        if not rollout.cancelled() and (error := rollout.exception()) and not self.failed.done():
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) and not self.failed.done():
             self.failed.set_exception(error)
 
     # region rollout
-    async def _roll_out(self, number: int) -> None:
+    async def _roll_out(self, number: int, oldest: int) -> None:
         asked = task(number, self.plan.seed, self.plan.malice)
         seeds = [hash((self.plan.seed, number, each)) % 2**31 for each in range(self.plan.answers)]
         began = time.perf_counter()
-        answers = await self.generators.generate.call_one(
-            asked.prompt, seeds, max(0, self.step - self.plan.max_age)
-        )
+        answers = await self.generators.generate.call_one(asked.prompt, seeds, oldest)
         began = self._count("generators", began)
         rewards = await self.verifiers.check.call_one(asked, [answer.text for answer in answers])
         began = self._count("verifiers", began)
         group = Group(asked, answers, rewards)
-        async with self.adding:
-            await self._add(group)
-            self.there[number] = group.version
-            del self.flying[number]
+        while number in self.flying:
+            try:
+                await self.buffer.add(group, group.version, key=number)
+            except SupervisionError:  # it is started again, empty, or has this group already
+                await asyncio.sleep(0.1)
+            else:
+                self.there[number] = group.version
+                del self.flying[number]
         self._count("the buffer", began)
         self.samples.add(len(answers), {"kind": asked.kind})
         self._fill()
-
-    async def _add(self, group: Group) -> None:
-        while True:
-            try:
-                return await self.buffer.add(group, group.version, key=group.task.number)
-            except SupervisionError:  # it is started again, empty, or has this group already
-                await asyncio.sleep(0.1)
 
     # endregion
 

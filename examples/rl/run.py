@@ -1,15 +1,16 @@
 """The program: imitation, reinforcement learning, a report.
 
-python -m examples.rl --steps 60 --plot curve.svg
+python -m examples.rl --steps 60
 """
 
 import argparse
 import logging
 import tempfile
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any, TypeVar
 
 from monarch.elastic import Report as StepReport
 
@@ -18,6 +19,8 @@ from .model import ModelPlan, imitate
 from .roles import HOSTS, Plan, Roles, start
 from .rollouts import RolloutPlan
 from .trainer import Report, TrainPlan
+
+T = TypeVar("T")
 
 
 def arguments() -> argparse.Namespace:
@@ -40,30 +43,25 @@ def arguments() -> argparse.Namespace:
     add("--nodes", nargs="+", default=[], help="for --hosts ssh")
     add("--image", default="", help="for --hosts kubernetes")
     add("--drill", action="store_true", help="kill each role once, cut a host, fill the disk")
-    add("--plot", type=Path, metavar="FILE", help="draw the rewards: an SVG")
     return parser.parse_args()
 
 
 def plan_of(options: argparse.Namespace) -> Plan:
-    few = options.steps == "few"
-    return Plan(
-        ModelPlan(lora=options.lora, hf=options.hf),
-        RolloutPlan(max_age=options.max_age, seed=options.seed, malice=40 if options.drill else 0),
-        TrainPlan(
-            steps=4 if few else int(options.steps),
-            correct=options.correct,
-            fsdp=options.fsdp,
-            checkpoint=options.checkpoint,
-            checkpoint_every=options.checkpoint_every,
-        ),
-        imitation=5 if few else options.imitation,
-        trainers=options.trainers,
-        generators=options.generators,
-        verifiers=options.verifiers,
-        hosts=options.hosts,
-        nodes=options.nodes,
-        image=options.image,
-    )
+    options.malice = 40 if options.drill else 0
+    if options.steps == "few":
+        options.steps, options.imitation = 4, 5
+    options.steps = int(options.steps)
+    parts: dict[str, type[Any]] = {"model": ModelPlan, "rollout": RolloutPlan, "train": TrainPlan}
+    for name, part in parts.items():
+        setattr(options, name, filled(part, options))
+    return filled(Plan, options)
+
+
+def filled(plan: type[T], options: argparse.Namespace) -> T:
+    """A plan with the options that have the names of its fields."""
+    known = vars(options)
+    names = (each.name for each in fields(plan) if each.name in known)  # type: ignore[arg-type]
+    return plan(**{name: known[name] for name in names})
 
 
 # region run
@@ -121,27 +119,6 @@ def conclude(plan: Plan, roles: Roles, reports: dict[int, Report], seconds: floa
     print(f"trainers waited {waited / seconds:.0%} of the time; groups were longest in {slowest}")
 
 
-def draw(rewards: list[float], path: Path) -> None:
-    """A line from the left to the right, of as many points as there are steps."""
-    width, height, edge = 640, 240, 30
-    points = [
-        (edge + (width - 2 * edge) * step / max(1, len(rewards) - 1), height - edge - 180 * reward)
-        for step, reward in enumerate(rewards)
-    ]
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    marks = "".join(
-        f'<path d="M{edge} {height - edge - 1.8 * mark}H{width - edge}" stroke="#ddd"/>'
-        f'<text x="2" y="{height - edge - 1.8 * mark + 4}">{mark}</text>'
-        for mark in (0, 50, 100)
-    )
-    path.write_text(
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-size="11"'
-        f' font-family="sans-serif">{marks}<polyline points="{line}" fill="none"'
-        f' stroke="#2a6f97" stroke-width="2"/><text x="{edge}" y="{height - 8}">right answers, in'
-        f" percent, over {len(rewards)} steps of GRPO</text></svg>\n"
-    )
-
-
 def main() -> None:
     options = arguments()
     # what is replaced is a warning of these
@@ -152,10 +129,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder, small_disk(Path(folder)) as disk:
             train = replace(plan.train, checkpoint=disk, steps=max(plan.train.steps, 60))
             hosts = "processes" if plan.hosts == "local" else plan.hosts
-            reports = run(replace(plan, train=train, hosts=hosts), drill=True)
+            run(replace(plan, train=train, hosts=hosts), drill=True)
     else:
         if options.checkpoint is not None:
             options.checkpoint.mkdir(parents=True, exist_ok=True)
-        reports = run(plan)
-    if options.plot is not None:
-        draw([reports[step].reward for step in sorted(reports)], options.plot)
+        run(plan)

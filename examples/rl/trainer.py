@@ -9,11 +9,9 @@ import logging
 import os
 import pickle
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -22,7 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from monarch.actor import Future, SupervisionError, get_meter
+from monarch.actor import get_meter
 from monarch.elastic import World
 from monarch.telemetry import step as mark_step
 
@@ -30,7 +28,6 @@ from .model import LENGTH, ModelPlan, make_policy, rows
 from .rollouts import Buffer, Group, RolloutPlan, Rollouts
 from .weights import Board, Publisher
 
-T = TypeVar("T")
 LOGGER = logging.getLogger("examples.rl")
 
 
@@ -89,15 +86,6 @@ def grpo_loss(policy: nn.Module, groups: list[Group], tokens: int, plan: TrainPl
 # endregion
 
 
-def patiently(ask: Callable[[], Future[T]]) -> T:
-    """The answer, of a process that may be started again meanwhile."""
-    while True:
-        try:
-            return ask().get()
-        except SupervisionError:
-            time.sleep(0.1)
-
-
 class Training:
     """What a rank does: `ElasticGroup` makes one in each process."""
 
@@ -138,7 +126,7 @@ class Training:
         for step in world.steps(self.plan.steps):
             mark_step(step)
             if world.rank == 0:
-                self._save(step)
+                self._save(world, step)
             began = time.perf_counter()
             groups = self._batch(world, step)
             waited = time.perf_counter() - began
@@ -158,7 +146,7 @@ class Training:
         found: list[list[Group] | None] = [None]
         if world.rank == 0:
             count = self.rollout.groups
-            drawn = patiently(lambda: self.buffer.sample(count, step, order="oldest", batch=step))
+            drawn = world.ask(lambda: self.buffer.sample(count, step, order="oldest", batch=step))
             found = [sorted(drawn, key=lambda group: group.task.number)]
         dist.broadcast_object_list(found, src=0)
         assert found[0] is not None
@@ -179,19 +167,21 @@ class Training:
         world.report(Report(reward, age, mixed, waited, used, self.pids))
 
     # region save
-    def _save(self, step: int) -> None:
+    def _save(self, world: World, step: int) -> None:
         """What is not on the trainers, beside the checkpoint of the weights before this step."""
-        every = self.plan.checkpoint_every
-        if step == 0 or step % every:
+        if step == 0 or step % self.plan.checkpoint_every:
             return
-        patiently(lambda: self.buffer.forget(max(0, step - 2 * every)))
-        if self.plan.checkpoint is None:
+        folder = self.plan.checkpoint
+        # Batches of steps that may be done again stay in the buffer.
+        whole = folder.glob("step-*") if folder is not None else [Path(f"step-{step - 1}")]
+        oldest = min((int(each.name.removeprefix("step-")) for each in whole), default=0)
+        world.ask(lambda: self.buffer.forget(oldest))
+        if folder is None:
             return
-        state = patiently(lambda: self.rollouts.state.call_one())
-        unfinished = self.plan.checkpoint / "unfinished"
+        state = world.ask(lambda: self.rollouts.state.call_one())
         try:
-            unfinished.write_bytes(pickle.dumps(state))
-            unfinished.replace(self.plan.checkpoint / f"roles-{step:08}")
+            (folder / "unfinished").write_bytes(pickle.dumps(state))
+            (folder / "unfinished").replace(folder / f"roles-{step:08}")
         except OSError as error:
             LOGGER.warning("step %d: roles not saved: %s", step, error)
 

@@ -3,16 +3,18 @@
 Trainers share the memory that they train in. A board has the news: who shares, and after which
 step. Generators wait for news beside their work, and pull between two bytes; what they pull comes
 from the trainers' memory. No trainer waits for a generator, and the two may be laid out otherwise.
+
+The board lives beside the program, and ends with it. Elsewhere its end could lose news for which
+generators wait, and trainers for them.
 """
 
 import asyncio
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from monarch.actor import Actor, SupervisionError, concurrent_endpoint
 from monarch.elastic import World
@@ -47,8 +49,6 @@ class Board(Actor):
 
     @concurrent_endpoint
     async def publish(self, news: News) -> None:
-        if self.news is not None and (news.world, news.step) < (self.news.world, self.news.step):
-            return  # it was sent again, and newer ones came meanwhile
         self.news = news
         self.changed.set()
         self.changed = asyncio.Event()
@@ -59,10 +59,6 @@ class Board(Actor):
         while self.news is None or (self.news.world, self.news.step) == (world, step):
             await self.changed.wait()
         return self.news
-
-    @concurrent_endpoint
-    async def pid(self) -> int:
-        return os.getpid()
 
 
 # region publisher
@@ -90,8 +86,7 @@ class Publisher:
     def publish(self, step: int) -> None:
         if self.world.rank == 0:
             news = News(self.world.number, self.first, step, tuple(self.sources))
-            # again where the board is: without this news, generators and trainers may both wait
-            self.board.publish.options(retries=5).call_one(news)
+            self.board.publish.broadcast(news)
 
 
 # endregion
@@ -108,21 +103,18 @@ class Follower:
         self._board = board
         self._target = learned(policy)
         # A pull that fails leaves a mixture: not in the weights that are in use.
-        self._staged: dict[str, Tensor] = {
-            name: each.detach().clone() for name, each in self._target.items()
-        }
+        self._staged = {name: each.detach().clone() for name, each in self._target.items()}
         self._replica: Replica | None = None
-        self._world = self._step = -1
+        self._world = -1  # of those that the replica reads
+        self._here = -1, -1  # world and step of the weights
 
     async def listen(self) -> None:
         """Hear of news, until cancelled."""
+        seen = -1, -1
         while True:
-            seen = (self.news.world, self.news.step) if self.news is not None else (-1, -1)
-            try:
-                self.news = await self._board.newer.call_one(*seen)
-                self.stirred.set()
-            except SupervisionError:  # the board is started again, and empty
-                await asyncio.sleep(0.1)
+            self.news = await self._board.newer.call_one(*seen)
+            seen = self.news.world, self.news.step
+            self.stirred.set()
 
     async def pull(self) -> bool:
         """Get the newest weights, if there are newer ones; whether these are others now."""
@@ -140,11 +132,11 @@ class Follower:
         version = news.first + versions.pop()
         if versions:  # ranks that are a step apart will soon agree
             return self._later()
-        if version == self.version:
+        if self._here == (news.world, version):
             return False
         for name, each in self._target.items():
             each.detach().copy_(self._staged[name])
-        self.version = version
+        self._here, self.version = (news.world, version), version
         return True
 
     def _later(self) -> bool:

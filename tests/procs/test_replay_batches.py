@@ -101,7 +101,7 @@ def test_the_state_of_a_buffer_is_that_of_another_one_with_its_batches(spawn: Sp
     assert other.sample(2, batch=3).get() == [1, 2]
     assert other.sample(3, order="oldest").get() == [3, 4, 5]
     found = other.statistics().get()
-    assert (found.items, found.version) == (0, 5)
+    assert (found.items, found.version, found.restarts) == (0, 5, 0)
     with pytest.raises(Empty):
         buffer.sample(4, timeout=0).get()  # what was saved is where it was
     assert sorted(buffer.sample(3).get()) == [3, 4, 5]
@@ -127,3 +127,28 @@ def test_an_item_with_a_key_that_is_known_is_not_there_twice(spawn: Spawn) -> No
     assert buffer.sample(1).get() == ["one"]
     with pytest.raises(TypeError, match="unhashable"):
         buffer.add("three", key=[3])  # type: ignore[arg-type]
+
+
+def test_a_trainer_that_goes_back_is_given_items_of_that_time(spawn: Spawn) -> None:
+    buffer = _filled(spawn(1), 0, consume=True, max_age=0)
+    with pytest.raises(Empty):
+        buffer.sample(1, version=5, timeout=0).get()
+    buffer.add(7, version=7).get()  # a producer ahead of it makes no others too old
+    buffer.add(5, version=5).get()
+    assert buffer.sample(1, version=5, order="newest").get() == [5]
+    buffer.add(4, version=4).get()
+    assert buffer.statistics().get().expired == 1
+    with pytest.raises(Empty):  # all ranks were lost, and a checkpoint was read
+        buffer.sample(2, version=3, timeout=0).get()
+    buffer.add(3, version=3).get()
+    assert buffer.sample(2, version=3, order="oldest").get() == [7, 3]
+
+
+def test_a_state_knows_the_keys_of_items_that_were_drawn(spawn: Spawn) -> None:
+    procs = spawn(1)
+    buffer, other = (_filled(procs, 0, consume=True) for _ in range(2))
+    buffer.add(1, key="one").get()
+    assert buffer.sample(1).get() == [1]
+    other.load(buffer.state().get()).get()
+    other.add(1, key="one").get()
+    assert other.statistics().get().items == 0

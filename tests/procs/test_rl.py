@@ -37,11 +37,8 @@ def _run(folder: Path, *options: str) -> dict[int, int]:
     return {int(step): int(reward) for step, reward in found}
 
 
-def test_the_job_runs_with_sharded_trainers_and_draws_its_curve(tmp_path: Path) -> None:
-    curve = tmp_path / "curve.svg"
-    rewards = _run(tmp_path, "--steps", "few", "--fsdp", "--plot", str(curve))
-    assert list(rewards) == [0, 1, 2, 3]
-    assert curve.read_text().startswith("<svg ")
+def test_the_job_runs_with_sharded_trainers(tmp_path: Path) -> None:
+    assert list(_run(tmp_path, "--steps", "few", "--fsdp")) == [0, 1, 2, 3]
 
 
 def test_a_generator_that_hears_no_more_of_new_weights_fails_its_requests() -> None:

@@ -8,6 +8,8 @@ from unittest.mock import Mock
 
 import pytest
 
+from monarch._core.plane import Promise
+from monarch.actor import SupervisionError
 from monarch.elastic import Batches, World
 from monarch.elastic.world import WorldChanged, WorldPlace
 
@@ -95,3 +97,24 @@ def test_a_batch_is_the_same_however_many_share_it_and_whenever_it_is_asked_for(
     assert Batches(length=50, size=8, seed=2).indices(0, world()) != whole[0]
     with pytest.raises(ValueError, match="size=51: expected 1 to length=50"):
         Batches(50, 51)
+
+
+def test_an_answer_of_an_actor_that_died_is_asked_for_again() -> None:
+    first: Promise[int] = Promise("first")
+    second: Promise[int] = Promise("second")
+    first.reject(SupervisionError("the process has ended"))
+    second.resolve(7)
+    asked = iter([first.future, second.future])
+    assert world().ask(lambda: next(asked)) == 7
+    third: Promise[int] = Promise("third")
+    third.reject(ValueError("too many"))
+    with pytest.raises(ValueError, match="too many"):
+        world().ask(lambda: third.future)
+
+
+def test_the_wait_for_an_answer_ends_with_the_world() -> None:
+    it = world()
+    never: Promise[int] = Promise("never")
+    threading.Timer(0.0, it.leave).start()
+    with pytest.raises(WorldChanged):
+        it.ask(lambda: never.future)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from ..actor import Future
+from ..actor import Future, SupervisionError
 
 if TYPE_CHECKING:
     from .._kept_store import KeptStore
     from .state import Lent
+
+T = TypeVar("T")
+_LOOK_AGAIN = 0.1  # seconds
 
 
 class WorldPlace(NamedTuple):
@@ -167,6 +171,33 @@ class World:
             count: How many things there are.
         """
         return slice(self.rank * count // self.size, (self.rank + 1) * count // self.size)
+
+    def ask(self, call: Callable[[], Future[T]]) -> T:
+        """Wait for an answer of others, such as a replay buffer's; ask again where one has died.
+
+        If the world is over, this ends `train`. A rank that waits by `Future.get` stays until there
+        is an answer, and keeps the next world from its begin: for ever, if the answer needs that.
+
+        Args:
+            call: Makes the call, more than once where its process has ended and is started again.
+
+        Returns:
+            The answer.
+
+        Raises:
+            Exception: As the future; not `SupervisionError`.
+        """
+        future = call()
+        while not self._over:
+            try:
+                error = future.exception(timeout=_LOOK_AGAIN)
+            except TimeoutError:
+                continue
+            if not isinstance(error, SupervisionError):
+                return future.get()
+            time.sleep(_LOOK_AGAIN)
+            future = call()
+        raise WorldChanged
 
     def report(self, value: Any) -> None:
         """Report a value to the program, such as the loss.

@@ -20,7 +20,7 @@ from queue import Empty
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from .._core.plane import PendingOperation, Promise, when_done
-from ..actor import Future, SupervisionError
+from ..actor import Future, ProcMesh, SupervisionError
 from ..errors import BackpressureError
 
 E = TypeVar("E")
@@ -173,3 +173,23 @@ class Consumer(PendingOperation):
         # it has ended; or finds out itself, when the lease is over
         with suppress(SupervisionError, BackpressureError):
             self._settle(ticket, kept)
+
+
+def one_proc(procs: ProcMesh, what: str) -> ProcMesh:
+    """Check that a mesh has one process, and return it.
+
+    Args:
+        procs: The mesh.
+        what: What lives there, for errors.
+
+    Raises:
+        TypeError: It is no proc mesh.
+        ValueError: It has several processes.
+    """
+    if not isinstance(procs, ProcMesh):
+        raise TypeError(f"{what} lives in a mesh of one process, got {procs!r}")
+    if procs.extent.nelements != 1:
+        raise ValueError(
+            f"{what} lives in one process, {procs!r} has {procs.extent.nelements}: slice it"
+        )
+    return procs

@@ -14,8 +14,7 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 from .._arguments import seconds, whole
 from .._core.plane import map_future
 from ..actor import Actor, Future, ProcMesh, concurrent_endpoint
-from .line import Consumer, Given, Leases, done
-from .place import one_proc
+from .line import Consumer, Given, Leases, done, one_proc
 from .sealed import Sealed
 
 T = TypeVar("T")

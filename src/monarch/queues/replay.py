@@ -15,9 +15,8 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from .._arguments import seconds, whole
 from .._core.plane import map_future
-from ..actor import Actor, Future, ProcMesh, concurrent_endpoint
-from .line import Consumer, Given, Leases, done
-from .place import one_proc
+from ..actor import Actor, Future, ProcMesh, concurrent_endpoint, context
+from .line import Consumer, Given, Leases, done, one_proc
 from .queue import Empty, Full
 from .sealed import Sealed
 from .spill import Spill, Spilled
@@ -38,7 +37,8 @@ class ReplayStatistics(NamedTuple):
         drawn: How many were ever drawn, each draw counted.
         expired: How many were dropped because of their version.
         dropped: How many gave way to newer ones.
-        version: The newest one seen.
+        version: That of the last `sample` which told one; before that, of the newest item.
+        restarts: How often its process was started again: what was in it then is lost.
     """
 
     items: int
@@ -49,20 +49,23 @@ class ReplayStatistics(NamedTuple):
     expired: int
     dropped: int
     version: int
+    restarts: int
 
 
 class ReplayState(NamedTuple):
     """The content of a replay buffer, to be pickled beside a checkpoint.
 
     Attributes:
-        version: The newest one seen.
+        version: As that of `ReplayStatistics`.
         items: Those that can be drawn, each with its version.
         batches: Those that were drawn by a number, and are not forgotten.
+        keys: Of the last items, as `add` compares them.
     """
 
     version: int
     items: list[tuple[int, Sealed]]
     batches: dict[int, list[tuple[int, Sealed]]]
+    keys: tuple[Hashable, ...] = ()
 
 
 @dataclass
@@ -109,32 +112,28 @@ class ReplayActor(Actor):
         self._leases: Leases[list[_Entry]] = Leases(lease, self._take_back)
         self._bytes = self._added = self._drawn = self._expired = self._dropped = 0
         self._version = 0
+        self._is_told = False  # the version, by those who draw
         self._batches: dict[int, list[tuple[int, Sealed]]] = {}  # those that have a number
         self._wishes: deque[_Wish] = deque()
         self._known: dict[Hashable, None] = {}  # keys of the last items, as far as they have some
-        self._producers: deque[tuple[asyncio.Future[None], Sealed, int]] = deque()
+        self._producers: deque[tuple[asyncio.Future[None], Sealed, int, Hashable]] = deque()
 
     @concurrent_endpoint
     async def add(self, item: Sealed, version: int, timeout: float | None, key: Hashable) -> bool:
         """Add an item, and return whether there was room in time."""
         if key in self._known:  # of a caller who has heard of the end of the process before this
             return True
-        self._known.update({} if key is None else {key: None})
-        if len(self._known) > 2 * self._capacity:
-            del self._known[next(iter(self._known))]
         added: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._producers.append(entry := (added, item, version))
+        self._producers.append(entry := (added, item, version, key))
         self._move()
-        there = await done(added, self._producers, entry, timeout)
-        if not there or added.exception() is not None:
-            self._known.pop(key, None)
-        return there and added.result() is None
+        return await done(added, self._producers, entry, timeout) and added.result() is None
 
     @concurrent_endpoint
     async def sample(
         self, count: int, version: int | None, order: Order, number: int | None, timeout: float
     ) -> Given[list[Sealed]] | type[Empty]:
         if version is not None:
+            self._is_told = True
             self._is_at(version)
         wish = _Wish(count, order, number, asyncio.get_running_loop().create_future())
         self._wishes.append(wish)
@@ -159,15 +158,17 @@ class ReplayActor(Actor):
     @concurrent_endpoint
     async def state(self) -> ReplayState:
         items = [(entry.version, _read(entry)) for entry in self._entries.values()]
-        return ReplayState(self._version, items, self._batches)
+        return ReplayState(self._version, items, self._batches, tuple(self._known))
 
     @concurrent_endpoint
     async def load(self, state: ReplayState) -> None:
         for key in list(self._entries):
             self._remove(key)
         self._version, self._batches = state.version, dict(state.batches)
+        self._known = {}
         for version, item in state.items:
-            self._take(item, version)
+            self._take(item, version, None)
+        self._known = dict.fromkeys(state.keys)
         self._move()
 
     @concurrent_endpoint
@@ -175,16 +176,16 @@ class ReplayActor(Actor):
         spilled = len(self._entries) - len(self._in_memory)
         return ReplayStatistics(
             len(self._entries), spilled, self._bytes, self._added, self._drawn, self._expired,
-            self._dropped, self._version,
+            self._dropped, self._version, context().actor_instance.incarnation,
         )  # fmt: skip
 
     def _move(self) -> None:
         """Take items while there is room, and give batches while the first waiter can be served."""
         while True:
             if self._producers and (not self._consume or len(self._entries) < self._capacity):
-                added, item, version = self._producers.popleft()
+                added, item, version, key = self._producers.popleft()
                 try:
-                    self._take(item, version)
+                    self._take(item, version, key)
                 except OSError as error:  # the disk is full
                     added.set_exception(error)
                 else:
@@ -194,16 +195,23 @@ class ReplayActor(Actor):
             else:
                 return
 
-    def _take(self, item: Sealed, version: int) -> None:
-        self._is_at(version)
+    def _take(self, item: Sealed, version: int, key: Hashable) -> None:
+        if key in self._known:  # another call with it waited for room as well
+            return
+        if not self._is_told and version > self._version:
+            self._is_at(version)
         self._added += 1
         if self._is_too_old(version):
             self._expired += 1
-            return
-        self._insert(_Entry(self._added, version, item))
+        else:
+            self._insert(_Entry(self._added, version, item))
         if len(self._entries) > self._capacity:
             self._remove(next(iter(self._entries)))
             self._dropped += 1
+        if key is not None:
+            self._known[key] = None
+            if len(self._known) > 2 * self._capacity:
+                del self._known[next(iter(self._known))]
 
     def _insert(self, entry: _Entry) -> None:
         """Spill an item to the disk.
@@ -273,8 +281,8 @@ class ReplayActor(Actor):
         self._move()
 
     def _is_at(self, version: int) -> None:
-        """Note the policy's new version, and drop items that are now too old."""
-        if version <= self._version:
+        """Note the policy's version, which may go back, and drop items that are now too old."""
+        if version == self._version:
             return
         self._version = version
         for key, entry in list(self._entries.items()):
@@ -328,7 +336,7 @@ class ReplayBuffer(Generic[T]):
         consume: Whether an item is drawn once. If so, a producer that adds one more than `capacity`
             waits until some are drawn, which holds producers to the speed of the consumers.
             Otherwise items are drawn again and again, and the oldest gives way.
-        max_age: Versions that an item may be behind the newest one; older ones are dropped. None
+        max_age: Versions that an item may be behind those who draw; older ones are dropped. None
             keeps them all.
         memory: Bytes of items to keep in memory. The rest is on disk, in files that are gone when
             the process is. None keeps all in memory.
@@ -372,8 +380,8 @@ class ReplayBuffer(Generic[T]):
 
         Args:
             item: Anything that can be sent in a message.
-            version: Of the policy that made it. The newest one seen is the buffer's; an item that
-                is more than `max_age` behind it is dropped.
+            version: Of the policy that made it. An item more than `max_age` behind the version that
+                the last `sample` told, or else behind the newest item, is dropped.
             timeout: Seconds to wait for room where items are consumed; 0 does not wait, None waits
                 as long as the buffer is there.
             key: The item's own, such as a number. The buffer remembers the keys of the last items,
@@ -407,7 +415,7 @@ class ReplayBuffer(Generic[T]):
         Args:
             count: How many, from 1 to the capacity.
             version: Of the policy that will learn from them: items more than `max_age` versions
-                behind it are dropped first.
+                behind it are dropped first. One that goes back to a checkpoint tells a lower one.
             order: ``"random"``, each with equal chance; ``"oldest"`` or ``"newest"``, by the time
                 at which they were added.
             batch: A number, such as that of a step. Whichever process asks for the same number

@@ -28,17 +28,7 @@ from . import graph, model, words
 from .nodes import RankActivity, full_mailboxes, mesh_of, nodes_of
 from .steps import Straggler
 
-_STILL = {
-    model.FROZEN,
-    model.MUTE,
-    model.HOLDS,
-    model.STANDS,
-    model.DEBUGGED,
-    model.ABSENT,
-    model.SILENT,
-    model.WAITS,
-    model.COLLECTIVE,
-}
+_STILL = set(model.STATES) - {model.RUNS, model.POLLS}
 # Of the time, of the processes in a collective; those in which it hangs look for data for a quarter
 # of that.
 _TRANSFERS = 0.01
@@ -192,14 +182,11 @@ class _Case:
                 )
             for address in mailbox.paused:
                 for sender in self._by_proc.get(address, ()):
-                    if (
-                        self._nodes[sender].state in (model.STANDS, model.WAITS)
-                        and sender not in self._edges
-                    ):
-                        self._nodes[sender].state = model.WAITS
-                        self._nodes[
-                            sender
-                        ].reason = f"waits for room in the mailbox of {mailbox.actor}[{proc.rank}]"
+                    node = self._nodes[sender]
+                    if node.state in (model.STANDS, model.WAITS) and sender not in self._edges:
+                        node.state = model.WAITS
+                        where = f"{mailbox.actor}[{proc.rank}]"
+                        node.reason = f"waits for room in the mailbox of {where}"
                         self._edges[sender] = handling
 
     # the verdict

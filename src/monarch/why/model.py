@@ -150,13 +150,8 @@ class Verdict:
         ]
         waits = [{"waits": waiting, "for": awaited} for waiting, awaited in self.waits]
         late = [each._asdict() for each in self.stragglers]
-        return {
-            **vars(self),
-            "silent": dict(self.silent),
-            "classes": classes,
-            "waits": waits,
-            "stragglers": late,
-        }
+        own = {"silent": dict(self.silent), "classes": classes, "waits": waits, "stragglers": late}
+        return vars(self) | own
 
     def __str__(self) -> str:
         return self.sentence
