@@ -90,7 +90,7 @@ LAYERS = {
     "monarch.stacks": 5,
     "monarch.debugger": 5,
     "monarch.telemetry": 5.2,  # reads logs and stacks
-    "monarch.why": 5.3,  # reads stacks and telemetry
+    "monarch.why": 5.5,  # reads stacks and telemetry, and which services hold calls
     "monarch.service": 5.3,  # counts in telemetry
     "monarch.sync": 5,
     "monarch.mounts": 5,

@@ -406,6 +406,7 @@ def test_a_service_gets_larger_and_smaller_while_it_runs(tmp_path: Path) -> None
         until(lambda: service.status().get(timeout=LIMIT)[1].state == "draining")
         until(lambda: len(service._router()._replicas) == 1)  # this process has heard of it
         assert service.outstanding() == {"scaled-0": 2, "scaled-1": 2}
+        assert router.held()["scaled"] == 4  # of both, for `monarch why`
         later = service.pid.call_one()  # to the one that stays
         assert not smaller.done()
         door.touch()

@@ -304,6 +304,21 @@ def test_another_call_at_the_same_place_is_progress() -> None:
     assert found.status == SLOW and blamed(found) == [("trainers", (1,), "runs")]
 
 
+def test_where_consumers_wait_for_items_the_service_that_has_most_calls_is_named() -> None:
+    words = (
+        "; consumers wait for items of replay, and verifier has most calls of services, 41 of 48."
+    )
+    for endpoint, held, says in (
+        ("sample", [("verifier", 41), ("generator", 7)], True),
+        ("add", [("verifier", 41), ("generator", 7)], False),  # a producer waits for room
+        ("sample", [("verifier", 0)], False),
+    ):
+        done = Frame("done", "/x/monarch/queues/line.py", 48)
+        frames = (done, Frame(endpoint, "/x/monarch/queues/replay.py", 9), *START)
+        looks = Stacks([proc(0, busy(frames, actor="replay", endpoint=endpoint)), client(*GET)], {})
+        assert judge(looks, looks, 1.0, (), held).sentence.endswith(words) == says
+
+
 def test_an_idle_program_is_fine_and_it_is_said_that_nothing_runs() -> None:
     found = verdict(
         [proc(0), proc(1), client(Frame("wait", "/usr/lib/python3.12/threading.py", 3))]

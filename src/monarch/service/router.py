@@ -407,6 +407,12 @@ def router_of(uid: int, name: str, keeper: Keeper, way: Way) -> Router:
     return router
 
 
+def held() -> dict[str, int]:
+    """How many calls of this process are not answered, by the name of the service."""
+    known = [*_routers.values()]
+    return {each.name: sum(each.outstanding().values(), len(each._waiting)) for each in known}
+
+
 def forget(router: Router) -> None:
     """A service has ended. Handles on it that are still there keep its router, to be told so."""
     with _making:

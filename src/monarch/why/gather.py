@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from array import array
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from .._core.plane import Hub, ProcAddress, current_hub, pickling
 from ..actor import HostMesh
@@ -74,23 +75,26 @@ def _look_twice(
     answer = [agent for agent in agents if agent.host not in first.silent]
     second = gather(hub, answer, wanted, 2 * _LIMIT).get() if answer else Stacks([], {})
     first, second = told_apart(first, Stacks(second.procs, {**first.silent, **second.silent}))
-    found = paces.get() if paces is not None else {}
+    found, held = paces.get() if paces is not None else ({}, Counter())
     marks = ((each, pace) for each in found for pace in found[each] if not pace.endpoint)
     stepped: dict[Any, float] = {each: between + pace.ago / 1e6 for each, pace in marks}
     late = stragglers(second.procs, found)
     second.procs = tuple(each._replace(stepped=stepped.get(each.address)) for each in second.procs)
-    return judge(first, second, between, late)
+    return judge(first, second, between, late, held.most_common())
 
 
-class _Paces(Gathering[Mapping[ProcAddress, list[Pace]]]):
-    """The paces of some processes; those that do not answer have none."""
+_Found: TypeAlias = "tuple[Mapping[ProcAddress, list[Pace]], Counter[str]]"
 
-    def read(self, frames: Sequence[Any]) -> Mapping[ProcAddress, list[Pace]]:
-        return {
-            self._agents[frame.rank]: [
-                # a quarter of the memory of a tuple, of ten thousand ranks
-                pace._replace(took=array("q", pace.took))
-                for pace in pickling.loads(frame.payload, frame.buffers)
-            ]
-            for frame in frames
-        }
+
+class _Paces(Gathering[_Found]):
+    """The paces of some processes, and calls of services; those that do not answer have none."""
+
+    def read(self, frames: Sequence[Any]) -> _Found:
+        paces, held = {}, Counter[str]()
+        for frame in frames:
+            own, calls = pickling.loads(frame.payload, frame.buffers)
+            # a quarter of the memory of a tuple, of ten thousand ranks
+            took = [pace._replace(took=array("q", pace.took)) for pace in own]
+            paces[self._agents[frame.rank]] = took
+            held.update(calls)
+        return paces, held

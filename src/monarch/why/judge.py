@@ -36,7 +36,11 @@ _TROUBLE = {model.FROZEN, model.MUTE, model.SILENT}  # also without a wait for i
 
 
 def judge(
-    first: Stacks, second: Stacks, seconds: float, late: Sequence[Straggler] = ()
+    first: Stacks,
+    second: Stacks,
+    seconds: float,
+    late: Sequence[Straggler] = (),
+    held: Sequence[tuple[str, int]] = (),
 ) -> model.Verdict:
     """Compare two looks.
 
@@ -46,14 +50,20 @@ def judge(
         seconds: Between them.
         late: Ranks with steps that take longer than the others', the slowest first: a program with
             some is slow, not fine.
+        held: Names of services and their calls that are not answered, the largest number first.
+            Where consumers wait for items of a queue, that is where most of them are.
     """
-    verdict = _Case(first, second, seconds).verdict()
+    case = _Case(first, second, seconds)
+    verdict = case.verdict()
+    sentence = verdict.sentence
     if late and verdict.status in (model.FINE, model.DEGRADED):
         more = f"; and {len(late) - 1} more" if len(late) > 1 else ""
-        return replace(
-            verdict, status=model.SLOW, sentence=f"Slow: {late[0]}{more}.", stragglers=tuple(late)
-        )
-    return replace(verdict, stragglers=tuple(late))
+        verdict, sentence = replace(verdict, status=model.SLOW), f"Slow: {late[0]}{more}."
+    empty = " and ".join(case.empty_queues())
+    if empty and held and (most := held[0])[1]:
+        has = f"{most[0]} has most calls of services, {most[1]} of {sum(each for _, each in held)}"
+        sentence = f"{sentence[:-1]}; consumers wait for items of {empty}, and {has}."
+    return replace(verdict, sentence=sentence, stragglers=tuple(late))
 
 
 class _Case:
@@ -79,6 +89,10 @@ class _Case:
         self._find_waits()
         self._find_collectives()
         self._find_full_mailboxes()
+
+    def empty_queues(self) -> list[str]:
+        """The queues and replay buffers in which consumers wait for items."""
+        return sorted({node.actor for node in self._nodes if node.is_for_items})
 
     # the graph
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..stacks.grouping import ENGINE, ShownFrame, essence, headline
@@ -29,6 +30,7 @@ _DEBUGGER = "/monarch/debugger/"
 _EDITOR = "/monarch/debugger/adapter.py"
 
 
+@dataclass(eq=False, slots=True)
 class RankActivity:
     """The activity of one rank.
 
@@ -45,34 +47,21 @@ class RankActivity:
         queued: Messages that wait for the actor.
     """
 
-    __slots__ = (
-        "endpoint", "in_process", "lines", "mesh", "proc", "queued", "ran", "reason", "seconds", "state", "thread",
-    )  # fmt: skip
+    proc: ProcStacks
+    thread: ThreadStack | None
+    endpoint: str
+    lines: tuple[ShownFrame, ...]
+    state: str
+    reason: str = ""
+    queued: int = 0
+    ran: bool = False
+    in_process: float = 0.0
+    mesh: tuple[str, str] = field(init=False)
+    seconds: float | None = field(init=False)
 
-    def __init__(
-        self,
-        proc: ProcStacks,
-        thread: ThreadStack | None,
-        endpoint: str,
-        lines: tuple[ShownFrame, ...],
-        state: str,
-        reason: str = "",
-        queued: int = 0,
-        ran: bool = False,
-        in_process: float = 0.0,
-    ) -> None:
-        self.proc = proc
-        self.mesh = mesh_of(proc)
-        self.thread = thread
-        self.endpoint = endpoint
-        self.lines = lines
-        self.state = state
-        self.reason = reason
-        self.queued = queued
-        self.ran = ran
-        self.in_process = in_process
-        wait = self.wait
-        self.seconds = wait.age if wait is not None else None
+    def __post_init__(self) -> None:
+        self.mesh = mesh_of(self.proc)
+        self.seconds = self.wait.age if self.wait is not None else None
 
     @property
     def actor(self) -> str:
@@ -92,6 +81,13 @@ class RankActivity:
         if self.proc.mesh == CLIENT and not self.actor:
             return CLIENT
         return f"{self.actor or self.proc.mesh}[{self.proc.rank}]"
+
+    @property
+    def is_for_items(self) -> bool:
+        """True where a consumer waits for items of a queue or a replay buffer."""
+        frames = self.thread.frames if self.thread is not None else ()
+        in_line = any(frame.file.endswith("/monarch/queues/line.py") for frame in frames)
+        return in_line and self.endpoint in ("get", "sample")
 
     @property
     def place(self) -> str:

@@ -47,7 +47,8 @@ class Pace(NamedTuple):
 class GetPace(NamedTuple):
     """How long have your last steps taken?
 
-    A client, of the program or beside it ──▶ procs. Answer: a list of `Pace`.
+    A client, of the program or beside it ──▶ procs. Answer: a list of `Pace`, and how many calls of
+    each service the process waits for.
     """
 
 
@@ -64,7 +65,8 @@ def _get_pace(service: ControlService, request: ControlRequest, record: GetPace)
     for (uid, name), calls in called.items():
         ends, whole_ones, took = zip(*calls[-MOST:], strict=True)
         found.append(Pace(uid, name, took, now - ends[-1], max(whole_ones)))
-    request.answer(found)
+    router = whole("monarch.service.router")
+    request.answer((found, router.held() if router is not None else {}))
 
 
 HANDLERS = (_get_pace,)

@@ -31,23 +31,14 @@ def _lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
     mesh = None
     for each in shown:
         if each.mesh != mesh and each.mesh != CLIENT and each.state != SILENT:
-            yield (
-                PLAIN,
-                f"  {each.mesh} ({each.size:,} ranks)" if each.size > 1 else f"  {each.mesh}",
-            )
+            many = f" ({each.size:,} ranks)" if each.size > 1 else ""
+            yield PLAIN, f"  {each.mesh}{many}"
         mesh = each.mesh
-        yield (
-            BLAMED if each.blamed else PLAIN,
-            _cut(f"  {'>' if each.blamed else ' '} {_line(each)}"),
-        )
-    if len(shown) < len(verdict.classes):
-        left = sum(len(each.ranks) for each in verdict.classes) - sum(
-            len(each.ranks) for each in shown
-        )
-        yield (
-            PLAIN,
-            f"    ... and {left:,} ranks at {len(verdict.classes) - len(shown)} other places",
-        )
+        kind, mark = (BLAMED, ">") if each.blamed else (PLAIN, " ")
+        yield kind, _cut(f"  {mark} {_line(each)}")
+    if left := [each for each in verdict.classes if each not in shown]:
+        ranks = f"{sum(len(each.ranks) for each in left):,}"
+        yield PLAIN, f"    ... and {ranks} ranks at {len(left)} other places"
     yield from _section("who waits for whom", [_wait(verdict, *each) for each in verdict.waits])
     yield from _section("stragglers", list(map(str, verdict.stragglers)))
     yield from _section("circles", [" → ".join((*each, each[0])) for each in verdict.circles])
