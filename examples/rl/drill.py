@@ -48,8 +48,8 @@ class Drill:
         self.events = [
             Event("a generator is killed", self._kill_generator),
             Event("a verifier is killed", self._kill_verifier),
-            Event("trainer 1 is killed", lambda: kill(self.trainers[1])),
-            Event("trainer 0 is killed", lambda: kill(self.trainers[0])),
+            Event("the last trainer is killed", lambda: kill(self.trainers[-1])),
+            Event("the first trainer is killed", lambda: kill(self.trainers[0])),
             Event("the buffer is killed", self._kill_buffer),
             Event("the disk is full", self._fill_disk),
             Event("a generator takes ten times as long", self._slow_generator),
