@@ -154,7 +154,4 @@ class DeviceMesh(RankMesh):
 
 def mesh_of(engine: Engine, shape: Shape) -> DeviceMesh:
     """The mesh of these ranks."""
-    found = engine.meshes.get(shape)
-    if found is None:
-        found = engine.meshes.setdefault(shape, DeviceMesh(engine, shape))
-    return found
+    return engine.meshes.get(shape) or engine.meshes.setdefault(shape, DeviceMesh(engine, shape))

@@ -11,7 +11,7 @@ from abc import ABCMeta
 from collections.abc import Callable
 from contextlib import suppress
 from types import BuiltinFunctionType, GetSetDescriptorType, MemberDescriptorType
-from typing import Any
+from typing import Any, cast
 from weakref import WeakValueDictionary
 
 from ...errors import ActorError, RemoteException
@@ -85,8 +85,7 @@ def _class_for(kind: type[BaseException]) -> type[ActorError]:
             "__qualname__": name,
             "__doc__": ActorError.__doc__,
         }
-        make: Any = type(kind)
-        found = _classes[kind] = make(name, (_Typed, kind), attributes)
+        found = _classes[kind] = cast("Any", type(kind))(name, (_Typed, kind), attributes)
     return found
 
 
