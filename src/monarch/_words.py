@@ -43,6 +43,11 @@ def since(seconds: float | None) -> str:
     return f" for {duration(seconds)}" if seconds is not None and seconds >= 1 else ""
 
 
+def rank_name(mesh: str, rank: int) -> str:
+    """``trainers[3]``; the client has no number."""
+    return mesh if mesh == "client" else f"{mesh}[{rank}]"
+
+
 def ranges(numbers: Iterable[int], most: int = sys.maxsize) -> str:
     """``0-3,7``; what comes after `most` ranges is counted only."""
     found: list[list[int]] = []

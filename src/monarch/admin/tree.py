@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import quote
 
+from .._words import rank_name
 from ..programs import ProcAddress
 from ..telemetry import Collected
 from ..telemetry.ids import proc_id
@@ -137,8 +138,7 @@ class Tree:
             row = self._hosts[reference]
             return f"{row['addr']} ({row['host_num_procs']} procs)"
         if reference in self._procs:
-            row = self._procs[reference]
-            return "client" if row["mesh"] == "client" else f"{row['mesh']}[{row['rank']}]"
+            return rank_name(self._procs[reference]["mesh"], self._procs[reference]["rank"])
         return f"{reference.partition('<')[0]} ({self._status(reference)})"
 
     def _below(self, reference: str, indent: str, base: str) -> Iterator[str]:

@@ -73,9 +73,8 @@ class SSHWorkers(WorkersJob):
         self._workers: dict[int, WorkerProcess] = {}
         self._reports: dict[int, WorkerReport] = {}
         self._folder = ""
-        self._away: Mapping[
-            str, str
-        ] = {}  # hosts that are other machines than this one, each of them once
+        # hosts that are other machines than this one, each of them once, and the user's number
+        self._away: Mapping[str, str] = {}
 
     def _connect(
         self, places: Sequence[WorkerPlace], end: float, waiting: Waiting, each: float | None = None

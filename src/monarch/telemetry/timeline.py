@@ -15,6 +15,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from .._namedtuple import NamedTuple
+from .._words import rank_name
 from . import perfetto
 from .ids import track_id
 
@@ -115,7 +116,7 @@ class _Drawing:
             key=lambda row: (row["mesh"] != "client", row["mesh"], row["rank"]),
         )
         for rank, row in enumerate(order):
-            name = "client" if row["mesh"] == "client" else f"{row['mesh']}[{row['rank']}]"
+            name = rank_name(row["mesh"], row["rank"])
             ended = f", ended: {row['reason']}" if row["state"] == "ended" else ""
             above = row["host_id"] if row["host_id"] in hosts else 0
             self._track(row["id"], f"proc {name} (process {row['pid']}{ended})", above, rank)

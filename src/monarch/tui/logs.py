@@ -12,6 +12,7 @@ from typing import Any
 from textual.app import ComposeResult
 from textual.widgets import Input
 
+from .._words import rank_name
 from .pane import Pane
 from .sources import LogSource
 from .text import Made, Row, looking, wrapped
@@ -143,8 +144,7 @@ class Logs(Pane):
     def _row(self, index: int) -> Row:
         number, part = self._places[index]
         line = self._logs.lines[number]
-        who, text = line["mesh"], line["text"].split("\n")[part]
-        who += f"[{line['rank']}]" * (who != "client")
+        who, text = rank_name(line["mesh"], line["rank"]), line["text"].split("\n")[part]
         if part:
             return [(" " * (len(who) + 14), ""), (text, _style(line))]
         at = datetime.fromtimestamp(line["time"])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .._namedtuple import NamedTuple
+from .._words import rank_name
 
 
 class Look(NamedTuple):
@@ -102,9 +103,8 @@ class Picture:
         return self.meshes[rank.uid]["columns"][column][rank.number]
 
     def name(self, rank: Rank) -> str:
-        """Return the name of a rank, for people; the client has no number."""
-        mesh: str = self.meshes[rank.uid]["name"]
-        return mesh if mesh == "client" else f"{mesh}[{rank.number}]"
+        """Return the name of a rank, for people."""
+        return rank_name(self.meshes[rank.uid]["name"], rank.number)
 
     def state(self, mesh: Mapping[str, Any], number: int) -> str:
         """The name of what a rank does."""
