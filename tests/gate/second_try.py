@@ -3,7 +3,8 @@
 Of some thousand process tests on a busy machine one fails now and then, by a chance of one in ten
 thousand each. It is run again by itself, in a fresh pytest, after all others have ended. Fails it
 again, it has failed. Passes it, it is *flaky*: a table at the end shows both outputs, and more than
-`MOST_FLAKY` of these fail the run. Tests without processes have no such excuse.
+`MOST_FLAKY` of these fail the run. Tests without processes have no such excuse. Once
+`MOST_FAILED` have failed again, no other is tried: the run has failed, and what fails may hang.
 
 A failure is held back where reports come in: in the controller of pytest-xdist, or in the one
 process that there is. No second try where the first failure is to end the run (`-x`, `--pdb`).
@@ -13,14 +14,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
 import pytest
 
 MOST_FLAKY = 3
-MOST_TRIES = 10
-"""When more have failed than this, the run has failed anyway, and the cause is rarely chance."""
+MOST_FAILED = 2
+_LIMIT = 600.0  # seconds of a second try: pytest-timeout ends tests, but no fixture of a session
 _LAST_LINES = 60  # of a second try, in the table
 
 
@@ -63,13 +65,19 @@ class SecondTry:
         assert terminal is not None
         terminal.stats.pop("failed once", None)
         self._deciding = True
-        for number, (test, held) in enumerate(self.held.items()):
-            passed = number < MOST_TRIES and self._passes_alone(test, held)
+        failed = 0
+        for test, held in self.held.items():
+            tried = failed < MOST_FAILED
+            passed = tried and self._passes_alone(test, held)
+            said = ("passed" if passed else "failed") if tried else "not made"
             terminal.write_line("")
-            terminal.write(f"second try, alone: {test} {'passed' if passed else 'failed'}")
+            terminal.write(f"second try, alone: {test} {said}")
             if passed:
                 self.flaky[test] = held
             else:
+                failed += 1
+                # at once: the run may be ended before its summary
+                terminal.write_line(f"\n{held.second}")
                 for report in held.reports:
                     report.outcome = "failed"
                     if held.second:
@@ -83,17 +91,23 @@ class SecondTry:
     def _passes_alone(self, test: str, held: _Held) -> bool:
         # `-x`: without a third try; the limit of the test itself is pytest-timeout's
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:xdist", test]
-        done = subprocess.run(
-            command,
-            cwd=self.config.invocation_params.dir,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            check=False,
-        )
-        held.second = "\n".join(done.stdout.splitlines()[-_LAST_LINES:])
-        return done.returncode == 0
+        with tempfile.TemporaryFile() as output:
+            try:
+                passed = not subprocess.run(
+                    command,
+                    cwd=self.config.invocation_params.dir,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    timeout=_LIMIT,
+                    check=False,
+                ).returncode
+            except subprocess.TimeoutExpired:
+                passed = False
+                output.write(f"\nit had not ended after {_LIMIT:.0f} s".encode())
+            output.seek(0)
+            said = output.read().decode(errors="replace").splitlines()
+        held.second = "\n".join(said[-_LAST_LINES:])
+        return passed
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self.flaky:

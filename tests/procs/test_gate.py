@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.second_try import MOST_FLAKY
+from gate.second_try import MOST_FAILED, MOST_FLAKY
 from helpers.inner_pytest import run_pytest
 
 CONFTEST = """
@@ -42,7 +42,8 @@ def test_flaky(number):
 """
 BROKEN = """
 @pytest.mark.process
-def test_broken():
+@pytest.mark.parametrize("number", range({count}))
+def test_broken(number):
     raise AssertionError("it fails each time")
 """
 PURE = """
@@ -78,11 +79,22 @@ def test_one_that_passes_the_second_time_is_flaky_and_shown(
 
 
 def test_one_that_fails_again_has_failed_and_both_outputs_are_shown(tmp_path: Path) -> None:
-    status, said = run(tmp_path, BROKEN, *WORKERS)
+    status, said = run(tmp_path, BROKEN.format(count=1), *WORKERS)
     assert status == 1, said
     assert "1 failed, 1 passed" in said and "FAILED test_some.py::test_broken" in said
     assert said.count("AssertionError: it fails each time") >= 2
     assert "The second try, alone" in said
+
+
+def test_where_the_run_has_failed_no_other_is_tried_again(tmp_path: Path) -> None:
+    status, said = run(tmp_path, BROKEN.format(count=MOST_FAILED + 2), *WORKERS)
+    assert status == 1, said
+    assert f"{MOST_FAILED + 2} failed, 1 passed" in said
+    tried = re.findall(r"second try, alone: \S+ (failed|not made)", said)
+    assert tried == ["failed"] * MOST_FAILED + ["not made"] * 2
+    # told at once, so that a run that is ended before its summary tells why
+    first, _, _ = said.partition(" not made")
+    assert first.count("AssertionError: it fails each time") >= MOST_FAILED
 
 
 def test_too_many_flaky_ones_fail_the_run(tmp_path: Path) -> None:
