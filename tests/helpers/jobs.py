@@ -96,7 +96,8 @@ class Home:
 
     def wait_nothing_left(self) -> None:
         wait_until(
-            lambda: not self.left(), what=f"the end of all that the jobs started: {self.left()}"
+            lambda: not self.left(),
+            what=lambda: f"the end of all that the jobs started: {self.left()}",
         )
 
     def end_everything(self) -> None:

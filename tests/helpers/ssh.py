@@ -7,6 +7,12 @@ Other runs of the tests have machines of these names too, at the same time: what
 is told by its folder, which is in the environment of all that runs there, and of all programs that
 use it. Each run listens at an address of its own: a port that is not in use now could be the source
 of somebody's connection when `c` is started.
+
+No session there reads ~/.bashrc, as bash does for each command that sshd runs: what the user has in
+it takes its time once for each, and what a killed machine leaves of it stays for good. `pyenv init`
+waits a minute for a lock whose owner was killed, in every session from then on.
+
+Each wait has an end, and says what was left.
 """
 
 from __future__ import annotations
@@ -24,11 +30,13 @@ from pathlib import Path
 
 from helpers.fuse import mounted_below
 from helpers.leaks import OF_SESSION, describe
-from helpers.waiting import wait_until
+from helpers.waiting import is_alive, wait_until
+from monarch._commands import run_caught
 
 MACHINES = ("a", "b")
 SPARE = "c"
 HERE = "here"
+BOUND = 30.0  # seconds in which what takes moments has to end
 _PORTS = {name: port for port, name in enumerate((*MACHINES, HERE, SPARE), 2201)}
 
 _DAEMON = """
@@ -42,7 +50,8 @@ UsePAM no
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
-SetEnv MONARCH_TEST_MACHINE={name} MONARCH_TEST_SSH={folder}/{name} {of_session}
+# bash reads ~/.bashrc in sessions of sshd where it is no shell of a shell
+SetEnv MONARCH_TEST_MACHINE={name} MONARCH_TEST_SSH={folder}/{name} {of_session} SHLVL=1
 {more}
 """
 _CLIENT = """
@@ -52,6 +61,7 @@ Host {name}
     User root
     IdentityFile {folder}/key
     IdentitiesOnly yes
+    BatchMode yes
     UserKnownHostsFile {folder}/known_hosts
     HostKeyAlias all
     {more}
@@ -126,7 +136,9 @@ class Ssh:
         return found
 
     def wait_nothing_left(self) -> None:
-        wait_until(lambda: not self.left(), what=f"the end of all on the machines: {self.left()}")
+        wait_until(
+            lambda: not self.left(), what=lambda: f"the end of all on the machines: {self.left()}"
+        )
 
     def end_everything(self) -> None:
         """What a test that failed has left, so that it does not make others fail."""
@@ -142,8 +154,8 @@ class Ssh:
     def kill_machine(self, name: str) -> None:
         """As if the power had failed: with the first process of its namespace, all others end."""
         self.folder.chmod(0o700)
-        os.kill(self._init(name), 9)
-        self.daemons.pop(name).wait()
+        if left := self._killed(name):
+            raise AssertionError(f"this was left when its machine was killed: {left}")
 
     def start_machine(self, name: str, second: bool = False) -> None:
         """Start one; with a second user, who sees the interpreter also where it is below /root."""
@@ -177,7 +189,12 @@ class Ssh:
                 stdout=log,
                 stderr=log,
             )
-        wait_until(lambda: self._answers(name), what=f"the sshd of {name}", interval=0.05)
+        said = [""]
+        wait_until(
+            lambda: self._answers(name, said),
+            what=lambda: f"the sshd of {name}. ssh: {said[-1]}; sshd: {self._log_of(name)}",
+            interval=0.05,
+        )
 
     def start(self) -> None:
         Path("/run/sshd").mkdir(exist_ok=True)
@@ -215,9 +232,22 @@ class Ssh:
         (self.folder / "known_hosts").write_text("all " + (self.folder / f"{key}.pub").read_text())
 
     def end(self) -> None:
-        for name, daemon in self.daemons.items():
+        """End all machines; an error names what could not be ended."""
+        if left := [line for name in list(self.daemons) for line in self._killed(name)]:
+            raise AssertionError(f"this was left at the end of the machines: {left}")
+
+    def _killed(self, name: str) -> list[str]:
+        """Kill a machine; what does not end in time, as can be where a file system hangs."""
+        daemon = self.daemons[name]
+        inside = self.processes(name)
+        if daemon.poll() is None:
             os.kill(self._init(name), 9)
-            daemon.wait()
+        try:
+            daemon.wait(BOUND)
+        except subprocess.TimeoutExpired:
+            return [f"{name}: {describe(pid)}" for pid in (daemon.pid, *inside) if is_alive(pid)]
+        del self.daemons[name]
+        return []
 
     def _tmp(self, name: str) -> Path:
         return Path(f"/proc/{self._init(name)}/root/tmp")
@@ -235,16 +265,29 @@ class Ssh:
         """Whether it runs on a machine, or has to do with a program that uses them."""
         return f"{self.folder}/".encode() in _read(pid, "environ")
 
-    def _answers(self, name: str) -> bool:
-        return (
-            subprocess.run(
-                ["ssh", "-F", self.config, "-n", name, "true"], capture_output=True, check=False
-            ).returncode
-            == 0
-        )
+    def _answers(self, name: str, said: list[str]) -> bool:
+        """Whether a command runs there; what ssh says otherwise is put into `said`.
+
+        An sshd that has ended, as where its port is taken, is an error at once.
+        """
+        command = ["ssh", "-F", self.config, "-n", name, "true"]
+        try:
+            done = run_caught(command, BOUND)
+        except subprocess.TimeoutExpired:
+            said.append(f"`ssh {name} true` has not ended within {BOUND:.0f} s")
+            return False
+        said.append(done.stderr.strip())
+        if done.returncode and (status := self.daemons[name].poll()) is not None:
+            raise AssertionError(
+                f"the sshd of {name} has ended with status {status}: {self._log_of(name)}"
+            )
+        return done.returncode == 0
+
+    def _log_of(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text(errors="replace")[-1000:]
 
     def _run(self, *command: str) -> None:
-        subprocess.run(command, check=True, capture_output=True)
+        subprocess.run(command, check=True, capture_output=True, timeout=BOUND)
 
 
 def _pids() -> list[int]:
@@ -289,5 +332,6 @@ def why_not() -> str:
         ["unshare", "--pid", "--fork", "--mount", "--mount-proc", "true"],
         capture_output=True,
         text=True,
+        timeout=BOUND,
     )
     return f"no namespaces: {probe.stderr.strip()}" if probe.returncode else ""

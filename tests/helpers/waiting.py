@@ -23,10 +23,14 @@ rest = time.sleep
 
 
 def wait_until(
-    condition: Callable[[], T], *, what: str, timeout: float = PATIENCE, interval: float = 0.01
+    condition: Callable[[], T],
+    *,
+    what: str | Callable[[], str],
+    timeout: float = PATIENCE,
+    interval: float = 0.01,
 ) -> T:
     """Returns the first true value of `condition()`; AssertionError naming `what` after `timeout`
-    seconds.
+    seconds. A callable says then how it is, not how it was when the wait began.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -34,7 +38,7 @@ def wait_until(
         if value:
             return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited {timeout} s for: {what}")
+            raise AssertionError(f"waited {timeout} s for: {what() if callable(what) else what}")
         rest(interval)
 
 

@@ -196,6 +196,8 @@ def test_lost_workers_and_machines_leave_the_rest_usable(home: Home, ssh: Ssh) -
     (worker,) = workers_on(ssh, "b")
     os.kill(worker, signal.SIGKILL)
     wait_until(lambda: run_by_workers(ssh, "b") == [], what="the end of all that the worker ran")
+    (folder,) = (name for name in ssh.files("b") if name.endswith(".2"))
+    assert list((ssh._tmp("b") / folder).iterdir()) == [], "ours, so that no other user makes it"
     for wanted, answer in ((3, "SupervisionError\n"), (2, "['here', 'c']\n")):
         print(wanted, file=client.stdin, flush=True)
         assert line_of(client) == answer

@@ -18,6 +18,7 @@ from monarch.job.ssh_text import (
     ending,
     folder_of,
     in_sh,
+    keeper,
     of_user,
     parse_hostfile,
     run_python,
@@ -66,6 +67,10 @@ def test_the_last_words_of_ssh_come_with_what_to_do(said: str, told: str) -> Non
     assert "\n" not in line and "\r" not in line
 
 
+def test_where_ssh_says_nothing_the_login_shell_may_be_what_is_slow() -> None:
+    assert "does `ssh a true` end soon" in why("", "a", "py")
+
+
 def test_a_hostfile_has_a_host_on_each_line_and_words_without_effect() -> None:
     assert parse_hostfile("# ours\na slots=8 # fast\n\n  me@b\n") == (["a", "me@b"], ["slots=8"])
 
@@ -111,7 +116,7 @@ def test_a_worker_that_is_started_after_the_end_of_its_job_runs_nothing(tmp_path
         "its sh is one of the processes of the job"
     )
     ran.unlink()
-    Path(folder).mkdir()  # of one that got SIGKILL
+    assert Path(folder).is_dir(), "it has failed: another user could make its folder again"
     subprocess.run(["sh", "-c", ending("job7", str(kept), workers, 2.0, 10.0)], check=True)
     subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
     assert not ran.exists() and not Path(folder).exists()
@@ -140,6 +145,35 @@ def test_a_worker_that_ends_takes_nothing_of_one_that_starts(
             subprocess.run(old, stdin=subprocess.DEVNULL, check=True)
     assert started.returncode == 0, "it could make its socket"
     assert not any(Path(folder).exists() for folder in folders)
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_no_other_user_can_make_the_folder_of_a_worker_that_failed(
+    tmp_path: Path, detached: bool
+) -> None:
+    kept, workers = tmp_path / "kept", str(tmp_path / "worker")
+    folder = Path(folder_of(workers, 0))
+    socket = socket_in(str(folder))
+    # its setup leaves something where the socket would be
+    start = Start("job7", str(kept), str(folder), "false", [f": >{socket}"], 0.0, detached, False)
+    command = ["sh", "-c", worker(start, WorkerSpec("m", "0", f"ipc://{socket}"))]
+    keep = ["sh", "-c", keeper(str(kept), "" if detached else workers)]
+    with subprocess.Popen(keep, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as connection:
+        assert connection.stdout is not None and connection.stdout.readline() == b"\n"
+        assert subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode == 1
+        assert list(folder.iterdir()) == [], "empty, and there as long as we are connected"
+    assert connection.returncode == 0
+    assert folder.exists() == detached, "it goes with the connection, or with the job"
+
+
+def test_a_worker_that_fails_after_its_connection_leaves_nothing(tmp_path: Path) -> None:
+    kept, folder = tmp_path / "kept", tmp_path / "worker.0"
+    own = Path(of_user(str(kept), os.geteuid()))
+    own.mkdir()
+    start = Start("job7", str(kept), str(folder), "false", [f"rmdir {own}"], 0.0, False, False)
+    command = worker(start, WorkerSpec("m", "0", f"ipc://{socket_in(str(folder))}"))
+    subprocess.run(["sh", "-c", command], stdin=subprocess.DEVNULL, check=False)
+    assert not folder.exists()
 
 
 def test_what_is_waited_for_is_not_written_anew_for_each_that_speaks(

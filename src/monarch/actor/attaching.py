@@ -15,6 +15,7 @@ from .._core.client.faults import why_hosts_end as why_hosts_end
 from .._core.mesh.attachment import Attachment, check_workers
 from .._core.mesh.host_mesh import HostMesh
 from .._core.shape import Extent, Shape
+from .._core.wire.channel import parse_channel, unix_name
 from .._guards.main_guard import refuse_imports
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ _named: WeakKeyDictionary[Attachment, tuple[str, Extent]] = WeakKeyDictionary()
 def attached() -> list[tuple[str, Extent]]:
     """Return name and extent of each host mesh that has a name and was not let go."""
     return [named for attachment, named in list(_named.items()) if attachment.ended is None]
+
+
+def socket_path(address: str) -> str:
+    """The path of an ``ipc://`` address, for this user."""
+    return unix_name(parse_channel(address))
 
 
 def attach_to_workers(

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import socket
 import sys
@@ -34,7 +33,7 @@ from .. import _ours
 from .._arguments import whole
 from .._new_python import main_of
 from ..actor import attach_to_workers
-from ..actor.attaching import after_the_end, why_hosts_end
+from ..actor.attaching import after_the_end, socket_path, why_hosts_end
 from ..errors import JobError
 from ..trust import read_secret_file, write_secret_file
 from .cache import CacheFile
@@ -104,11 +103,6 @@ def unreachable(addresses: Iterable[str]) -> set[str]:
             for address, accepts in zip(tried, pool.map(_accepts, tried), strict=True)
             if not accepts
         }
-
-
-def socket_path(address: str) -> str:
-    """The path of an ``ipc://`` address, for this user."""
-    return address.removeprefix("ipc://").replace("%U", str(os.geteuid()))
 
 
 def _accepts(address: str) -> bool:

@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .._ours import APPEND, opened, tail
+from ..actor.attaching import socket_path
 from ..errors import JobError
 from . import processes
-from .contract import socket_path, worker_command
+from .contract import worker_command
 from .worker_spec import KEEP, WorkerSpec
 
 _LEASH = 3  # the descriptor of a worker

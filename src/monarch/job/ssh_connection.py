@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -105,7 +106,9 @@ class SshCommand:
             status = self.process.wait(max(0.0, seconds))
         except subprocess.TimeoutExpired:
             self.process.kill()
-            status = self.process.wait()
+            status = -signal.SIGKILL
+            with suppress(subprocess.TimeoutExpired):  # one that the kernel does not end is left
+                self.process.wait(_END)
         self.process.stdout.close()
         return status
 
@@ -124,8 +127,8 @@ class SshConnection:
         self._control = control
         self._env = env
 
-    def start(self, ssh_args: Sequence[str], folder: str, log: Path, patience: float) -> SshCommand:
-        """Start the master connection; the caller waits for its first line."""
+    def start(self, ssh_args: Sequence[str], script: str, log: Path, patience: float) -> SshCommand:
+        """Start the master connection, with a script there; the caller waits for its first line."""
         ours = {
             "BatchMode": "yes",  # several at once can't ask, and there may be no user
             "ClearAllForwardings": "yes",  # those of the configuration; they may be taken
@@ -136,10 +139,10 @@ class SshConnection:
             "ServerAliveCountMax": str(_SILENCE[1]),
         }
         options = [f"-o{name}={value}" for name, value in ours.items()]
-        keep = ssh_text.in_sh(ssh_text.keeper(folder))
         # what the user gives comes first: ssh takes the first value of each option
         command = [
-            "ssh", *ssh_args, *options, "-T", "-M", "-S", self._control, "--", self.host, keep,
+            "ssh", *ssh_args, *options, "-T", "-M", "-S", self._control, "--", self.host,
+            ssh_text.in_sh(script),
         ]  # fmt: skip
         return SshCommand(self.host, command, log, self._env)
 

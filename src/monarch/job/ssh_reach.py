@@ -58,6 +58,7 @@ class Reach:
         hosts: All machines that the job may use, each once, in an order that does not change.
         ssh_args: Further options of ssh.
         logs: Folder for what ssh says.
+        left: As `keeper`'s `workers`.
 
     Attributes:
         folder: How the name of the folder begins where the sockets of workers are for this program,
@@ -68,11 +69,14 @@ class Reach:
         failed: The trouble of each host that was left out, by host.
     """
 
-    def __init__(self, job: str, hosts: Sequence[str], ssh_args: Sequence[str], logs: Path) -> None:
+    def __init__(
+        self, job: str, hosts: Sequence[str], ssh_args: Sequence[str], logs: Path, left: str = ""
+    ) -> None:
         self.folder = f"{FOLDER}{secrets.token_hex(4)}"
         self.away: dict[str, str] = {}
         self._ssh_args = ssh_args
         self._logs = logs
+        self._left = left
         self._env = {**os.environ, TAG: job}  # by which `kill` finds what runs here
         self._every = connections(self.folder, hosts, self._env)
         self.connections: dict[str, SshConnection] = {}
@@ -105,9 +109,11 @@ class Reach:
                 words of ssh.
         """
         if self._keeper is None:
-            keep = ["sh", "-c", ssh_text.keeper(self.folder, ssh_text.hang_up(self.folder))]
-            self._keeper = SshCommand("this machine", keep, self._logs / "ssh.log", self._env)
+            script = ssh_text.keeper(self.folder, self._left, ssh_text.hang_up(self.folder))
+            keep, log = ["sh", "-c", script], self._logs / "ssh.log"
+            self._keeper = SshCommand("this machine", keep, log, self._env)
             hear([self._keeper], _is_kept, "sh", end, waiting, "folders made")
+        script = ssh_text.keeper(self.folder, self._left)
         every = [self._every[host] for host in dict.fromkeys(hosts) if not self.lasts([host])]
         for some in (every[start : start + AT_ONCE] for start in range(0, len(every), AT_ONCE)):
             masters = []
@@ -116,7 +122,7 @@ class Reach:
                 log = self._logs / f"ssh_{_plain(connection.host)}.log"
                 self._forget(connection.host)
                 masters.append(
-                    connection.start(self._ssh_args, self.folder, log, limit - time.monotonic())
+                    connection.start(self._ssh_args, script, log, limit - time.monotonic())
                 )
                 self._masters[connection.host] = masters[-1]
                 self.connections[connection.host] = connection

@@ -55,6 +55,7 @@ _HINTS = (
         r"(not found|No such file or directory|Permission denied)$",
         "is {python} its interpreter? python_exe names another",
     ),
+    (r"^it said nothing$", "does `ssh {host} true` end soon, with what ~/.bashrc does there?"),
     (
         r"refused|timed out|No route to host|unreachable",
         "is it up, and does `ssh {host}` work from here?",
@@ -110,7 +111,7 @@ def socket_in(folder: str) -> str:
     return f"{folder}/socket"
 
 
-def keeper(folder: str, at_end: str = "true") -> str:
+def keeper(folder: str, workers: str = "", at_end: str = "true") -> str:
     """A script that keeps a folder for as long as its stdin is open, unless it is there already.
 
     One that another user has made, or where a link leads, is not used: that user would get the
@@ -118,11 +119,13 @@ def keeper(folder: str, at_end: str = "true") -> str:
 
     Args:
         folder: How its name begins; the user's number follows.
+        workers: As `folder_of`: the empty folders of workers that have failed go after it.
         at_end: What to do when stdin closes, before the folder goes.
     """
+    empty = f"; rmdir {workers}.* 2>/dev/null || :" if workers else ""
     return (
         f"umask 077; u=$(id -u); f={of_user(folder, '$u')}; if mkdir $f 2>/dev/null; then echo;"
-        f" echo {ELSEWHERE} $u; cat >/dev/null; {at_end}; rm -rf $f;"
+        f" echo {ELSEWHERE} $u; cat >/dev/null; {at_end}; rm -rf $f{empty};"
         ' elif [ "$(find $f -prune -type d -user $u -perm 700 2>/dev/null)" ]; then echo;'
         f" echo {HERE} $u; cat >/dev/null; elif [ -e $f ] || [ -L $f ]; then"
         f" echo {OTHERS} $f >&2; exit 1; else mkdir $f; fi"
@@ -134,13 +137,20 @@ def hang_up(folder: str) -> str:
 
     Else they would wait for workers that are detached.
     """
-    return f"for s in {of_user(folder)}/*.ssh; do ssh -F none -S $s -O exit any 2>/dev/null; done"
+    ask = "timeout 5 ssh -F none -S $s -O exit any 2>/dev/null"  # one may stand still
+    return f"for s in {of_user(folder)}/*.ssh; do {ask}; done"
 
 
 def worker(start: Start, spec: WorkerSpec) -> str:
-    """A command that runs a worker until it ends, or stdin does, and then removes what it made."""
+    """A command that runs a worker until it ends, or stdin does, and then removes what it made.
+
+    Where a worker has failed, its folder stays, empty, as long as a program may still connect: in
+    /tmp, another user could make it again, with a socket of his own. It goes with the connection
+    (`keeper`); that of a detached worker, to which other programs may connect, with the job.
+    """
     log = f"{start.folder}/{spec.mesh}_{spec.rank}.log"
-    clean = [f"rm -rf {start.folder}"]
+    may_connect = "" if start.detached else f" && [ -d {of_user(start.kept)} ]"
+    clean = [f"rm -rf {start.folder}/*; [ $s != 0 ]{may_connect} || rmdir {start.folder}"]
     if start.detached:
         clean.insert(0, f"[ $s = 0 ] || tail -n 20 {shlex.quote(log)} >&4")
     lines = [

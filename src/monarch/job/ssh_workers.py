@@ -83,8 +83,9 @@ class SSHWorkers(WorkersJob):
         if self._reach is None:
             _open.add(self)
             self._reach = Reach(
-                self._apply_id, self._machines(), self._described.ssh_args, self._log_folder()
-            )
+                self._apply_id, self._machines(), self._described.ssh_args, self._log_folder(),
+                "" if self._described.detach else self._remote_folders,
+            )  # fmt: skip
         reach = self._reach
         self._folder = reach.folder
         reach.connect([place.host for place in places], end, waiting, each)

@@ -12,13 +12,13 @@ import functools
 import os
 import socket
 
-from ..wire.channel import Channel
+from ..wire.channel import Channel, unix_name
 from .flow import ByteStream, StreamEvents
 from .greeting import GREETING_TIMEOUT, Greeting
 from .peer_credentials import NOT_OPEN, is_open_to
 from .poller import WRITE, Poller, Timer
 from .resolver import Addresses, Resolver, is_literal
-from .sockets import Address, tune, unix_name
+from .sockets import Address, tune
 from .trust import OPEN, Trust
 
 CONNECT_TIMEOUT = 3.0  # seconds

@@ -22,13 +22,13 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ..._lazy import lazy_logger
-from ..wire.channel import Channel
+from ..wire.channel import Channel, unix_name
 from .door import Warnings
 from .flow import ByteStream, StreamEvents
 from .greeting import GREETING_TIMEOUT, Greeting
 from .peer_credentials import NOT_OPEN, Who, is_open_to, who_at
 from .poller import READ, Poller, Timer
-from .sockets import listen_on, peer_name, unix_name
+from .sockets import listen_on, peer_name
 from .trust import OPEN, Trust
 from .unix import closed_on_error
 

@@ -13,20 +13,13 @@ from pathlib import Path
 
 from ... import config
 from ...errors import AddressError
-from ..wire.channel import EVERYWHERE, Channel
+from ..wire.channel import EVERYWHERE, Channel, unix_name
 from .resolver import addresses_of
 from .unix import BACKLOG, closed_on_error
 
 _PROBES = 5  # of keepalive, before the kernel gives a connection up
 
 Address = tuple[str, int] | str
-
-
-def unix_name(channel: Channel) -> str:
-    """Return the name to bind or connect for an ipc or inproc channel."""
-    if channel.scheme == "ipc":
-        return channel.path.replace("%U", str(os.geteuid()))
-    return f"\0monarch/inproc/{os.geteuid()}/{channel.path}"
 
 
 def tune(sock: socket.socket) -> None:
@@ -84,9 +77,8 @@ def listen_on(channel: Channel) -> socket.socket:
     except AddressError:
         raise
     except OSError as error:
-        hint = ""
-        if channel.is_tcp and channel.fd < 0:
-            hint = ". To be known by another address than one listens on, write dial@bind"
+        is_tcp = channel.is_tcp and channel.fd < 0
+        hint = ". To be known by another address than one listens on, write dial@bind" * is_tcp
         raise AddressError(
             f"cannot listen on {channel.name}: {error.strerror or error}{hint}"
         ) from error

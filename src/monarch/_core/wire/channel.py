@@ -16,6 +16,7 @@ form                                  meaning
 
 from __future__ import annotations
 
+import os
 import re
 
 from ..._namedtuple import NamedTuple
@@ -103,6 +104,13 @@ def parse_channel(text: str) -> Channel:
             text, f"{dial.name}, in front of the @, is what others dial: it needs a host and a port"
         )
     return dial._replace(bind=bind)
+
+
+def unix_name(channel: Channel) -> str:
+    """Return the name to bind or connect for an ipc or inproc channel."""
+    if channel.scheme == "ipc":
+        return channel.path.replace("%U", str(os.geteuid()))
+    return f"\0monarch/inproc/{os.geteuid()}/{channel.path}"
 
 
 def _parse_one(text: str, url: str) -> Channel:
