@@ -147,23 +147,20 @@ def test_a_worker_that_ends_takes_nothing_of_one_that_starts(
     assert not any(Path(folder).exists() for folder in folders)
 
 
-@pytest.mark.parametrize("detached", [False, True])
-def test_no_other_user_can_make_the_folder_of_a_worker_that_failed(
-    tmp_path: Path, detached: bool
-) -> None:
+def test_no_other_user_can_make_the_folder_of_a_worker_that_failed(tmp_path: Path) -> None:
     kept, workers = tmp_path / "kept", str(tmp_path / "worker")
     folder = Path(folder_of(workers, 0))
     socket = socket_in(str(folder))
     # its setup leaves something where the socket would be
-    start = Start("job7", str(kept), str(folder), "false", [f": >{socket}"], 0.0, detached, False)
+    start = Start("job7", str(kept), str(folder), "false", [f": >{socket}"], 0.0, False, False)
     command = ["sh", "-c", worker(start, WorkerSpec("m", "0", f"ipc://{socket}"))]
-    keep = ["sh", "-c", keeper(str(kept), "" if detached else workers)]
+    keep = ["sh", "-c", keeper(str(kept), workers)]
     with subprocess.Popen(keep, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as connection:
         assert connection.stdout is not None and connection.stdout.readline() == b"\n"
         assert subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode == 1
         assert list(folder.iterdir()) == [], "empty, and there as long as we are connected"
     assert connection.returncode == 0
-    assert folder.exists() == detached, "it goes with the connection, or with the job"
+    assert not folder.exists(), "it goes with the connection"
 
 
 def test_a_worker_that_fails_after_its_connection_leaves_nothing(tmp_path: Path) -> None:

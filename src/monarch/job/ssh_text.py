@@ -146,13 +146,14 @@ def worker(start: Start, spec: WorkerSpec) -> str:
 
     Where a worker has failed, its folder stays, empty, as long as a program may still connect: in
     /tmp, another user could make it again, with a socket of his own. It goes with the connection
-    (`keeper`); that of a detached worker, to which other programs may connect, with the job.
+    (`keeper`). That of a detached worker goes with it: the job may not come to this host again.
     """
     log = f"{start.folder}/{spec.mesh}_{spec.rank}.log"
-    may_connect = "" if start.detached else f" && [ -d {of_user(start.kept)} ]"
-    clean = [f"rm -rf {start.folder}/*; [ $s != 0 ]{may_connect} || rmdir {start.folder}"]
     if start.detached:
-        clean.insert(0, f"[ $s = 0 ] || tail -n 20 {shlex.quote(log)} >&4")
+        clean = [f"[ $s = 0 ] || tail -n 20 {shlex.quote(log)} >&4", f"rm -rf {start.folder}"]
+    else:
+        may_connect = f"[ $s != 0 ] && [ -d {of_user(start.kept)} ]"
+        clean = [f"rm -rf {start.folder}/*; {may_connect} || rmdir {start.folder}"]
     lines = [
         # else it would not come to clean up; children get them back
         "umask 077; trap '' PIPE; trap : HUP INT TERM",
