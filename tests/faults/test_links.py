@@ -18,10 +18,12 @@ from pathlib import Path
 import pytest
 
 from helpers.certificates import authority
-from helpers.link_ends import OPEN, End, known, numbered, queued_bytes
+from helpers.link_ends import OPEN, End, known, numbered, queued_bytes, trouble
 from helpers.proxy import Proxy
 from helpers.waiting import wait_until
+from monarch._core.net import dial
 from monarch._core.net.trust import trust_for
+from monarch._core.wire import link
 from monarch._core.wire.frame import AROUND, Frame
 from monarch.config import configured
 from monarch.trust import make_secret
@@ -171,6 +173,25 @@ def test_a_worker_gone_without_a_word_is_lost_once_its_port_is_closed(patient: N
         worker.die()
         client.wait(lambda: client.lost)
         assert "nothing listens there" in client.lost[0][1]
+
+
+def test_a_forwarder_that_is_started_again_is_waited_for(
+    patient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "_MOST_REFUSED", 0.0)  # a worker's port is believed the first time
+    with End(LOCAL) as worker, End() as client:
+        with Proxy(worker.port) as proxy:
+            monkeypatch.setattr(dial, "forwarded", {proxy.port})
+            client.links.send(through(proxy), numbered(0))
+            worker.wait_frames(1)
+        client.links.send(through(proxy), numbered(1))
+        wait_until(
+            lambda: "its forwarded port: nothing" in trouble(client.links, through(proxy)),
+            what="a refusal",
+        )
+        with Proxy(worker.port, at=proxy.port):
+            worker.wait_frames(2)
+        assert worker.numbers() == [0, 1] and client.lost == []
 
 
 def test_a_restarted_worker_at_the_same_address_is_another() -> None:

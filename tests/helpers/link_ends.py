@@ -34,6 +34,12 @@ def queued_bytes(links: Links, host: str) -> int:
     return 0 if link is None else link.queued
 
 
+def trouble(links: Links, host: str) -> str:
+    """Why the last stream to `host` ended, or could not be opened."""
+    link = links._table.get(host)
+    return "" if link is None else link._reason
+
+
 class End:
     """One gateway's links.
 

@@ -15,7 +15,7 @@ _MOST = 64 * 1024
 
 
 class Proxy:
-    """Passes connections to `127.0.0.1:port` on, from a port of its own.
+    """Passes connections to `127.0.0.1:port` on, from a port of its own: `at`, or any.
 
     Attributes:
         port: Where it listens.
@@ -27,7 +27,13 @@ class Proxy:
     """
 
     def __init__(
-        self, port: int, *, delay: float = 0, rate: float | None = None, split: int = _MOST
+        self,
+        port: int,
+        *,
+        at: int = 0,
+        delay: float = 0,
+        rate: float | None = None,
+        split: int = _MOST,
     ) -> None:
         self.target = port
         self.delay = delay
@@ -35,7 +41,7 @@ class Proxy:
         self.split = split
         self.passed = 0
         self.connections = 0
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", at))
         self.port: int = self._listener.getsockname()[1]
         self._lock = threading.Lock()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []

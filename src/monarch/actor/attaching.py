@@ -14,6 +14,7 @@ from .._core.client.client import after_the_end as after_the_end
 from .._core.client.faults import why_hosts_end as why_hosts_end
 from .._core.mesh.attachment import Attachment, check_workers
 from .._core.mesh.host_mesh import HostMesh
+from .._core.net.dial import forwarded as forwarded
 from .._core.shape import Extent, Shape
 from .._core.wire.channel import parse_channel, unix_name
 from .._guards.main_guard import refuse_imports

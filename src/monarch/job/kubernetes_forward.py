@@ -2,8 +2,9 @@
 
 kubectl runs under a shell that ends it when this program ends, however that happens: the program
 holds the other end of the shell's stdin. If kubectl ends by itself, as when its connection breaks,
-it is started again at the same local port, and the links over it go on. What ends that: `close`,
-the end of the program, or of the pod.
+it is started again at the same local port, and the links over it go on, however long that takes;
+where it takes longer than a link may be down, they end as in a network that is cut. What ends that:
+`close`, the end of the program, or of the pod.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import threading
 from collections import deque
 from pathlib import Path
 
+from ..actor.attaching import forwarded
 from ..errors import JobError
 from .kubernetes_config import KubeConfig
 
@@ -110,6 +112,7 @@ class Forward:
                     self._pod,
                     why,
                 )
+        forwarded.discard(self._local)
         self._listens.set()
 
     def _run_once(self) -> None:
@@ -159,6 +162,7 @@ class Forward:
             for line in shell.stdout:
                 if found := _LISTENS.match(line):
                     self._local = int(found[1])
+                    forwarded.add(self._local)
                     self._listens.set()
                 elif not line.startswith("Handling connection"):
                     self._said.append(line.rstrip())

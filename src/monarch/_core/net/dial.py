@@ -24,6 +24,10 @@ from .trust import OPEN, Trust
 CONNECT_TIMEOUT = 3.0  # seconds
 NOTHING_LISTENS = "nothing listens there", "there is no such socket"
 """How the reasons begin that tell of a host which answers, and of no listener on it."""
+forwarded: set[int] = set()
+"""Ports of this host where another program listens for the peer, and is started again if it ends:
+that nothing listens there meanwhile says nothing of the peer.
+"""
 _HOPELESS = {
     errno.EACCES, errno.EPERM, errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EINVAL,
     errno.ENOTSOCK,
@@ -173,6 +177,8 @@ class Dial:
 
     def _fail(self, reason: str, final: bool) -> None:
         self._end()
+        if self._channel.port in forwarded:
+            reason = f"at its forwarded port: {reason}"
         self.stream.failed(reason, final, self._events)
 
     def _wait_at_most(self, seconds: float, reason: str) -> None:
