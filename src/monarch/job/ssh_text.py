@@ -30,37 +30,16 @@ _NOISE = re.compile(
     r" closed|kex_exchange_identification|"
     r"Shared connection|Control socket connect)"
 )
-_HINTS = (
-    (r"Could not resolve hostname", "no such name here, nor as a `Host` in ~/.ssh/config"),
-    (
-        r"REMOTE HOST IDENTIFICATION HAS CHANGED",
-        "its host key has changed. If you know why: `ssh-keygen -R {host}`",
-    ),
-    (
-        r"Host key verification failed",
-        "its host key is not known yet: run `ssh {host}` once, and accept it",
-    ),
-    (
-        r"Permission denied \(",
-        (
-            "no key was accepted, and passwords are not asked for: does `ssh -o BatchMode=yes"
-            " {host}` work?"
-        ),
-    ),
-    (
-        r"No module named '?monarch\b",
-        "install the same release of pymonarch for {python} there, or name another python_exe",
-    ),
-    (
-        r"(not found|No such file or directory|Permission denied)$",
-        "is {python} its interpreter? python_exe names another",
-    ),
-    (r"^it said nothing$", "does `ssh {host} true` end soon, with what ~/.bashrc does there?"),
-    (
-        r"refused|timed out|No route to host|unreachable",
-        "is it up, and does `ssh {host}` work from here?",
-    ),
-)
+_HINTS = {
+    "Could not resolve hostname": "no such name here, nor as a `Host` in ~/.ssh/config",
+    "REMOTE HOST IDENTIFICATION HAS CHANGED": "its host key has changed. If you know why: `ssh-keygen -R {host}`",
+    "Host key verification failed": "its host key is not known yet: run `ssh {host}` once, and accept it",
+    r"Permission denied \(": "no key was accepted, and passwords are not asked for: does `ssh -o BatchMode=yes {host}` work?",
+    r"No module named '?monarch\b": "install the same release of pymonarch for {python} there, or name another python_exe",
+    "(not found|No such file or directory|Permission denied)$": "is {python} its interpreter? python_exe names another",
+    "^it said nothing$": "does `ssh {host} true` end soon, with what ~/.bashrc does there?",
+    "refused|timed out|No route to host|unreachable": "is it up, and does `ssh {host}` work from here?",
+}
 
 
 class Start(NamedTuple):
@@ -235,7 +214,7 @@ def why(said: str, host: str, python: str, otherwise: str = "it said nothing") -
     lines = [line.strip() for line in said.splitlines()]
     words = [line for line in lines if line and not _NOISE.match(line)]
     last = words[-1] if words else next(filter(None, reversed(lines)), otherwise)
-    for pattern, hint in _HINTS:
+    for pattern, hint in _HINTS.items():
         if re.search(pattern, said if "CHANGED" in pattern else last):
             return f"{last} ({hint.format(host=host, python=python)})"
     return last
