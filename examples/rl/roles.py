@@ -1,6 +1,7 @@
 """All roles: where they run, and how they are started."""
 
 import pickle
+import shlex
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -38,7 +39,9 @@ class Plan:
     verifiers: int = 1
     hosts: str = "local"
     nodes: list[str] = field(default_factory=list)  # for ssh: trainers on the first, if several
+    ssh_args: list[str] = field(default_factory=list)
     image: str = ""  # for kubernetes
+    namespace: str = "default"
 
 
 # region hosts
@@ -46,20 +49,23 @@ def hosts_of(plan: Plan) -> tuple[HostMesh, HostMesh]:
     """Of trainers, with what is beside them, and of generators, with verifiers."""
     names = ("trainers", "generators")
     each = dict.fromkeys(names, 1)
+    preload = ",".join(PRELOAD)
+    # this package is there at the same path
+    setup = [f"cd {shlex.quote(str(Path(__file__).parents[2]))}; export MONARCH_PRELOAD={preload}"]
     job: JobTrait
     if plan.hosts == "slurm":
-        setup = [f"export MONARCH_PRELOAD={','.join(PRELOAD)}"]
         job = SlurmJob(each, time_limit="1:00:00", setup=setup)
     elif plan.hosts == "ssh":
-        job = SSHJob(hosts={"trainers": plan.nodes[:1], "generators": plan.nodes[1:] or plan.nodes})
+        nodes = {"trainers": plan.nodes[:1], "generators": plan.nodes[1:] or plan.nodes}
+        job = SSHJob(ssh_args=plan.ssh_args, hosts=nodes, setup=setup)
     elif plan.hosts == "kubernetes":
         from monarch.job.kubernetes import ImageSpec, KubernetesJob
 
-        job = KubernetesJob("default", controller="Job", idle_limit=600)
+        job = KubernetesJob(plan.namespace, controller="Job", idle_limit=600)
         for name in names:
             job.add_mesh(name, 1, image_spec=ImageSpec(plan.image))
     elif plan.hosts == "processes":
-        job = ProcessJob(each, env={"MONARCH_PRELOAD": ",".join(PRELOAD)})
+        job = ProcessJob(each, env={"MONARCH_PRELOAD": preload})
     else:
         job = LocalJob(names)
     is_here = isinstance(job, (LocalJob, ProcessJob))  # and ends with this program

@@ -5,6 +5,7 @@ python -m examples.rl --steps 60
 
 import argparse
 import logging
+import shlex
 import tempfile
 import time
 from dataclasses import fields, replace
@@ -41,7 +42,9 @@ def arguments() -> argparse.Namespace:
     add("--imitation", type=int, default=100, metavar="STEPS")
     add("--hosts", choices=HOSTS, default="local")
     add("--nodes", nargs="+", default=[], help="for --hosts ssh")
+    add("--ssh-args", type=shlex.split, default=[], help="for ssh: --ssh-args='-F FILE'")
     add("--image", default="", help="for --hosts kubernetes")
+    add("--namespace", default="default", help="for --hosts kubernetes")
     add("--drill", action="store_true", help="kill each role once, cut a host, fill the disk")
     return parser.parse_args()
 

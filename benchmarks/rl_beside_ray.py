@@ -1,0 +1,233 @@
+"""The job of examples/rl beside the same on Ray (`benchmarks.rl_ray`):
+`python -m benchmarks.rl_beside_ray`, from the repository's root.
+
+Both do the same steps on this machine, in turn, each in a fresh program: two trainers, two
+generators, a verifier, a buffer. Rows, of which each is a median over the rounds:
+
+    samples/s      answers per second, of the steps between the first and the first kill
+    first update   seconds from the start of the program to the end of the first step
+    RECOVERY       seconds from SIGKILL of a process of the role until all of the role answer again,
+                   or, for trainers and the buffer, until the next step is done
+    lines          code that is not shared: neither blank, comment nor docstring
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import asyncio
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tokenize
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.machine import describe
+
+if TYPE_CHECKING:
+    from examples.rl.roles import Plan
+
+ROOT = Path(__file__).parents[1]
+RESULT = ROOT / "benchmarks" / "results" / "rl_beside_ray.json"
+WAYS = ("monarch", "ray")
+KILLS = {20: "generator", 27: "verifier", 34: "last trainer", 41: "first trainer", 48: "buffer"}
+STEPS = 56
+LIMIT = 300.0  # seconds of one program
+SHARED = {  # what rl_ray takes from the example
+    "generator": {"batching"},
+    "trainer": {"loss", "save"},
+    "verifier": {"sandbox"},
+    "roles": {"hosts"},
+    "rollouts": set[str](),
+    "weights": set[str](),
+}
+"""Files of the example with regions that are shared, or that the job on Ray does not have."""
+
+
+def plan() -> Plan:
+    from examples.rl.model import ModelPlan
+    from examples.rl.roles import Plan
+    from examples.rl.rollouts import RolloutPlan
+    from examples.rl.trainer import TrainPlan
+
+    return Plan(ModelPlan(), RolloutPlan(), TrainPlan(steps=STEPS), imitation=20)
+
+
+def say(what: str, **more: object) -> None:
+    print(json.dumps({"what": what, "at": time.monotonic(), **more}), flush=True)
+
+
+def run_monarch() -> None:
+    from examples.rl.model import imitate
+    from examples.rl.roles import start
+
+    wanted = plan()
+    base = imitate(wanted.model, wanted.imitation, wanted.rollout.seed)
+    roles = start(wanted, base)
+    roles.rollouts.watch.broadcast()
+
+    def killed(service: Any, replicas: int) -> None:
+        victim = service.pid.call_one().get()
+        os.kill(victim, signal.SIGKILL)
+        say("kill")
+        pids = [victim]
+        while len(pids) < replicas or victim in pids:
+            time.sleep(0.02)
+            with suppress(Exception):  # it is being replaced
+                pids = [*service.pid.call().get().values()]
+        say("back")
+
+    for each in roles.trainers.run():
+        say("step", step=each.step)
+        role = KILLS.get(each.step)
+        if role == "generator":
+            killed(roles.generators, wanted.generators)
+        elif role == "verifier":
+            killed(roles.verifiers, wanted.verifiers)
+        elif role is not None:
+            [store] = roles.store.statistics().get().values()
+            pids = {"last trainer": each.value.pids[-1], "first trainer": each.value.pids[0]}
+            os.kill(pids.get(role, store.pid), signal.SIGKILL)
+            say("kill")
+    os._exit(0)  # what it takes to end is no row
+
+
+def run_ray() -> None:
+    from benchmarks.rl_ray import Job
+
+    job = Job(plan())
+
+    async def done(step: int) -> None:
+        say("step", step=step)
+        role = KILLS.get(step)
+        actors = {
+            "generator": job.generators[0],
+            "verifier": job.verifiers[0],
+            "last trainer": job.trainers[-1],
+            "first trainer": job.trainers[0],
+            "buffer": job.buffer,
+        }
+        if role is not None:
+            victim = pid = await actors[role].pid.remote()
+            os.kill(victim, signal.SIGKILL)
+            say("kill")
+            while pid == victim and role in ("generator", "verifier"):
+                await asyncio.sleep(0.02)
+                with suppress(Exception):  # it is being started again
+                    pid = await actors[role].pid.remote()
+            if pid != victim:
+                say("back")
+
+    asyncio.run(job.run(done))
+    os._exit(0)
+
+
+def measured(way: str) -> dict[str, float]:
+    """The rows of one run."""
+    program = [sys.executable, "-m", "benchmarks.rl_beside_ray", "--one", way]
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    began = time.monotonic()
+    said = subprocess.run(
+        program,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path, "RAY_DEDUP_LOGS": "0"},
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=LIMIT,
+    ).stdout
+    events = [json.loads(line) for line in said.splitlines() if line.startswith(b'{"what"')]
+    ends = {each["step"]: each["at"] for each in events if each["what"] == "step"}
+    assert sorted(ends) == list(range(STEPS)), f"{way}: steps are missing"
+    first = min(KILLS)
+    rollout = plan().rollout
+    rows = {
+        "samples/s": (first - 1) * rollout.groups * rollout.answers / (ends[first] - ends[1]),
+        "first update": ends[0] - began,
+    }
+    for number, event in enumerate(events):
+        if event["what"] == "kill":
+            role = KILLS[max(step for step, at in ends.items() if at <= event["at"])]
+            ended = "back" if role in ("generator", "verifier") else "step"
+            back = next(each for each in events[number:] if each["what"] == ended)
+            rows[role] = back["at"] - event["at"]
+    return rows
+
+
+def lines_of(source: str, left_out: Sequence[str] = ()) -> int:
+    """Lines of code outside regions of these names; neither blank, comment nor docstring."""
+    found = set[int]()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in (
+            tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
+            tokenize.ENDMARKER,
+        ):  # fmt: skip
+            found.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                found -= set(range(first.lineno, (first.end_lineno or 0) + 1))
+    inside = ""
+    for number, line in enumerate(source.splitlines(), 1):
+        words = line.split()
+        if words[:2] == ["#", "region"]:
+            inside = words[2]
+        elif words[:2] == ["#", "endregion"]:
+            inside = ""
+        elif inside in left_out:
+            found.discard(number)
+    return len(found)
+
+
+def lines() -> dict[str, int]:
+    ours = sum(
+        lines_of((ROOT / "examples" / "rl" / f"{name}.py").read_text(), sorted(shared))
+        for name, shared in SHARED.items()
+    )
+    return {"monarch": ours, "ray": lines_of((ROOT / "benchmarks" / "rl_ray.py").read_text())}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.rl_beside_ray", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--one", choices=WAYS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one is not None:
+        (run_monarch if options.one == "monarch" else run_ray)()
+    machine = describe()
+    rounds: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
+    for number in range(options.rounds):
+        for way in WAYS if number % 2 == 0 else reversed(WAYS):
+            rounds[way].append(measured(way))
+            told = ", ".join(f"{name} {value:.2f}" for name, value in rounds[way][-1].items())
+            print(f"round {number}, {way}: {told}", flush=True)
+    result = {"machine": machine, "rounds": rounds, "lines": lines()}
+    RESULT.write_text(json.dumps(result) + "\n")
+    print(table(result))
+
+
+def table(result: dict[str, Any]) -> str:
+    """The rows, as Markdown."""
+    told = ["| | Monarch | Ray | ratio |", "| --- | --- | --- | --- |"]
+    for name in [*result["rounds"]["ray"][0], "lines"]:
+        ours, theirs = (
+            result["lines"][way]
+            if name == "lines"
+            else median(each[name] for each in result["rounds"][way])
+            for way in WAYS
+        )
+        ratio = ours / theirs if name == "samples/s" else theirs / ours
+        told.append(f"| {name} | {ours:.4g} | {theirs:.4g} | {ratio:.2f} |")
+    return "\n".join(told)
+
+
+if __name__ == "__main__":
+    main()
