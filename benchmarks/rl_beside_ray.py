@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.machine import describe
 
 if TYPE_CHECKING:
-    from examples.rl.roles import Plan
+    from examples.rl.plan import Plan
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "rl_beside_ray.json"
@@ -53,12 +53,9 @@ SHARED = {  # what rl_ray takes from the example
 
 
 def plan() -> Plan:
-    from examples.rl.model import ModelPlan
-    from examples.rl.roles import Plan
-    from examples.rl.rollouts import RolloutPlan
-    from examples.rl.trainer import TrainPlan
+    from examples.rl.plan import Plan
 
-    return Plan(ModelPlan(), RolloutPlan(), TrainPlan(steps=STEPS), imitation=20)
+    return Plan(steps=STEPS, imitation=20)
 
 
 def say(what: str, **more: object) -> None:
@@ -70,7 +67,7 @@ def run_monarch() -> None:
     from examples.rl.roles import start
 
     wanted = plan()
-    base = imitate(wanted.model, wanted.imitation, wanted.rollout.seed)
+    base = imitate(wanted)
     roles = start(wanted, base)
     roles.rollouts.watch.broadcast()
 
@@ -147,9 +144,9 @@ def measured(way: str) -> dict[str, float]:
     ends = {each["step"]: each["at"] for each in events if each["what"] == "step"}
     assert sorted(ends) == list(range(STEPS)), f"{way}: steps are missing"
     first = min(KILLS)
-    rollout = plan().rollout
+    answers = plan().groups * plan().answers  # of a step
     rows = {
-        "samples/s": (first - 1) * rollout.groups * rollout.answers / (ends[first] - ends[1]),
+        "samples/s": (first - 1) * answers / (ends[first] - ends[1]),
         "first update": ends[0] - began,
     }
     for number, event in enumerate(events):

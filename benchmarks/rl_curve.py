@@ -29,16 +29,11 @@ RESULT = ROOT / "benchmarks" / "results" / "rl_curve.json"
 def learn(seed: int, steps: int, drill: bool) -> list[float]:
     """Run the example here, once in a process; the reward of each step."""
     from examples.rl.drill import small_disk
-    from examples.rl.model import ModelPlan
-    from examples.rl.roles import Plan
-    from examples.rl.rollouts import RolloutPlan
+    from examples.rl.plan import Plan
     from examples.rl.run import run
-    from examples.rl.trainer import TrainPlan
 
     with tempfile.TemporaryDirectory() as folder, small_disk(Path(folder)) as disk:
-        rollout = RolloutPlan(seed=seed, malice=40)
-        train = TrainPlan(steps=steps, checkpoint=disk, checkpoint_every=10)
-        plan = Plan(ModelPlan(), rollout, train, hosts="processes")
+        plan = Plan(steps=steps, seed=seed, malice=40, hosts="processes", checkpoint=disk)
         with contextlib.redirect_stdout(io.StringIO()):
             reports = run(plan, drill)
     return [reports[step].reward for step in sorted(reports)]

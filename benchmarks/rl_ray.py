@@ -9,7 +9,6 @@ driver makes anew from the last weights when one of them has died.
 import asyncio
 import os
 import socket
-from collections import deque
 from typing import Any
 
 import ray
@@ -17,7 +16,7 @@ import torch
 import torch.distributed as dist
 from examples.rl.generator import SLOTS, Answer, Generator, _Request
 from examples.rl.model import Cache, imitate, learned, make_policy
-from examples.rl.roles import Plan
+from examples.rl.plan import Plan
 from examples.rl.rollouts import Group
 from examples.rl.tasks import END, LONGEST_ANSWER, Task, task
 from examples.rl.trainer import grpo_loss
@@ -55,12 +54,12 @@ class _Ignored:
 @ray.remote(**RESTARTED)
 class RayGenerator:
     _admit, _next_byte, _logits = Generator._admit, Generator._next_byte, Generator._logits
-    _choose, _is_done = Generator._choose, Generator._is_done
+    _choose = Generator._choose
 
     def __init__(self, plan: Plan, base: dict[str, torch.Tensor]) -> None:
-        self.plan, self.policy = plan.model, make_policy(plan.model, base)
-        self.cache, self.free = Cache.of(plan.model, SLOTS), list(range(SLOTS))
-        self.waiting: deque[_Request] = deque()
+        self.plan, self.policy = plan, make_policy(plan, base)
+        self.cache, self.free = Cache.of(plan, SLOTS), list(range(SLOTS))
+        self.waiting: list[_Request] = []
         self.running: list[_Request] = []
         self.batch = self.tokens = _Ignored()
         self.version, self.news = -1, list[Any]()
@@ -155,9 +154,9 @@ class Trainer:
     ) -> None:  # fmt: skip
         dist.init_process_group("gloo", f"tcp://{address}", rank=rank, world_size=plan.trainers)
         self.plan, self.rank = plan, rank
-        self.policy = make_policy(plan.model, base)
+        self.policy = make_policy(plan, base)
         wanted = [each for each in self.policy.parameters() if each.requires_grad]
-        self.optimizer = torch.optim.AdamW(wanted, plan.train.learning_rate, weight_decay=0.0)
+        self.optimizer = torch.optim.AdamW(wanted, plan.learning_rate, weight_decay=0.0)
         if weights is not None and optimizer is not None:
             self.policy.load_state_dict(weights, strict=False)
             self.optimizer.load_state_dict(optimizer)
@@ -169,7 +168,7 @@ class Trainer:
     def step(self, groups: list[Group]) -> tuple[None, Any, Any]:
         tokens = sum(len(answer.text) for group in groups for answer in group.answers)
         mine = groups[self.rank :: self.plan.trainers]
-        loss = self.plan.trainers * grpo_loss(self.ddp, mine, tokens, self.plan.train)
+        loss = self.plan.trainers * grpo_loss(self.ddp, mine, tokens, self.plan)
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
@@ -200,16 +199,16 @@ class Rollouts:
         self.fill()
 
     def fill(self) -> None:
-        rollout = self.plan.rollout
-        oldest = max(0, self.step - rollout.max_age)
+        plan = self.plan
+        oldest = max(0, self.step - plan.max_age)
         self.there = {number: each for number, each in self.there.items() if each >= oldest}
-        while len(self.there) + len(self.flying) < rollout.groups * (rollout.max_age + 1):
+        while len(self.there) + len(self.flying) < plan.groups * (plan.max_age + 1):
             number, self.following = self.following, self.following + 1
             self.flying[number] = asyncio.create_task(self._roll_out(number, oldest))
 
     async def _roll_out(self, number: int, oldest: int) -> None:
-        asked = task(number, self.plan.rollout.seed)
-        seeds = [hash((0, number, each)) % 2**31 for each in range(self.plan.rollout.answers)]
+        asked = task(number, self.plan.seed)
+        seeds = [hash((0, number, each)) % 2**31 for each in range(self.plan.answers)]
         generator = self.generators[number % len(self.generators)]
         answers = await generator.generate.remote(asked.prompt, seeds, oldest)
         verifier = self.verifiers[number % len(self.verifiers)]
@@ -237,7 +236,7 @@ class Job:
     def __init__(self, plan: Plan) -> None:
         ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         self.plan = plan
-        self.base = ray.put(imitate(plan.model, plan.imitation, plan.rollout.seed))
+        self.base = ray.put(imitate(plan))
         self.weights = Weights.options(name="weights").remote()
         self.buffer = Buffer.options(name="buffer").remote()
         self.generators = [RayGenerator.remote(plan, self.base) for _ in range(plan.generators)]
@@ -260,9 +259,9 @@ class Job:
         rollouts = Rollouts(plan, self.generators, self.verifiers, self.buffer)
         await self.weights.publish.remote(0, [self.base])
         rollouts.progress(0, [])
-        for step in range(plan.train.steps):
-            oldest = max(0, step - plan.rollout.max_age)
-            groups = await self.buffer.sample.remote(plan.rollout.groups, oldest)
+        for step in range(plan.steps):
+            oldest = max(0, step - plan.max_age)
+            groups = await self.buffer.sample.remote(plan.groups, oldest)
             while True:
                 steps = [each.step.options(num_returns=3).remote(groups) for each in self.trainers]
                 try:

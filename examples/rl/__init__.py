@@ -6,6 +6,7 @@
 
 Each file is one role; read them in this order:
 
+    plan         all that decides what a run does
     tasks        what is asked, and the programs that check answers
     model        the policy: a transformer of bytes, with a cache of keys and values
     verifier     runs the checks, within limits of time and memory

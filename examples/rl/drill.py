@@ -12,7 +12,8 @@ from pathlib import Path
 
 from monarch.elastic import Report as StepReport
 
-from .roles import Plan, Roles
+from .plan import Plan
+from .roles import Roles
 from .trainer import Report
 
 CUT = 2.0  # seconds that a host is cut off for
@@ -57,7 +58,7 @@ class Drill:
             Event("the disk has room again", self._free_disk),
         ]
         self.done: list[Event] = []
-        self.every = self.due = max(1, plan.train.steps // (len(self.events) + 5))
+        self.every = self.due = max(1, plan.steps // (len(self.events) + 5))
 
     def after(self, report: StepReport) -> None:
         """A step is done."""
@@ -78,8 +79,8 @@ class Drill:
         for event in self.done:
             print(f"  {event.what}: {event.said}; next step after {event.recovered:.2f} s")
         used = [number for step in sorted(reports) for number in reports[step].used]
-        print(f"  each {self.plan.rollout.malice}th checker hung, crashed, or wanted all memory")
-        assert sorted(reports) == list(range(self.plan.train.steps)), "steps are missing"
+        print(f"  each {self.plan.malice}th checker hung, crashed, or wanted all memory")
+        assert sorted(reports) == list(range(self.plan.steps)), "steps are missing"
         assert len(used) == len(set(used)), "a group was used twice"
         assert self.done == self.events, f"not done: {self.events[len(self.done) :]}"
         print(f"  all {len(reports)} steps done, {len(used)} groups used, none of them twice")
@@ -114,7 +115,7 @@ class Drill:
         return f"{len(stopped)} processes stand still"
 
     def _fill_disk(self) -> str:
-        folder = self.plan.train.checkpoint
+        folder = self.plan.checkpoint
         if folder is None or not os.path.ismount(folder):
             return "left out, as no file system can be mounted here"
         try:
@@ -125,8 +126,8 @@ class Drill:
             return str(error)
 
     def _free_disk(self) -> str:
-        if self.plan.train.checkpoint is not None:
-            (self.plan.train.checkpoint / "filling").unlink(missing_ok=True)
+        if self.plan.checkpoint is not None:
+            (self.plan.checkpoint / "filling").unlink(missing_ok=True)
         return "the next checkpoint is whole"
 
 

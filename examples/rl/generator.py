@@ -7,10 +7,8 @@ byte which weights chose it.
 """
 
 import asyncio
-import logging
 import os
 import time
-from collections import deque
 from dataclasses import dataclass, field
 
 import torch
@@ -19,11 +17,11 @@ from torch import Tensor
 from monarch.actor import Actor, concurrent_endpoint, get_meter
 from monarch.service import Service
 
-from .model import LENGTH, Cache, ModelPlan, make_policy, rows
+from .model import Cache, make_policy, rows
+from .plan import Plan
 from .tasks import END, LONGEST_ANSWER
 from .weights import Board, Follower
 
-LOGGER = logging.getLogger("examples.rl")
 SLOTS = 64  # requests at a time
 
 
@@ -47,12 +45,12 @@ class _Request:
 
 
 class Generator(Actor):
-    def __init__(self, plan: ModelPlan, base: dict[str, Tensor], board: Board) -> None:
+    def __init__(self, plan: Plan, base: dict[str, Tensor], board: Board) -> None:
         self.plan = plan
         self.policy = make_policy(plan, base)
         self.cache = Cache.of(plan, SLOTS)
         self.follower = Follower(self.policy, board)
-        self.waiting: deque[_Request] = deque()
+        self.waiting: list[_Request] = []
         self.running: list[_Request] = []
         self.free = list(range(SLOTS))
         self.slowness = 1.0
@@ -101,8 +99,6 @@ class Generator(Actor):
                 pause = (time.perf_counter() - began) * (self.slowness - 1)
                 await asyncio.sleep(pause)  # others of this process: new requests, news
         except BaseException as error:
-            if isinstance(error, Exception):
-                LOGGER.error("the generator has failed: %r", error)
             for each in [*self.waiting, *self.running]:
                 if not each.done.done():
                     each.done.set_exception(RuntimeError(f"the generator has failed: {error!r}"))
@@ -112,13 +108,11 @@ class Generator(Actor):
 
     # region batching
     def _admit(self) -> None:
-        for _ in range(len(self.waiting)):
-            request = self.waiting.popleft()
-            if self.free and request.least <= self.follower.version:
-                request.slot = self.free.pop()
-                self.running.append(request)
-            else:
-                self.waiting.append(request)
+        ready = [each for each in self.waiting if each.least <= self.follower.version]
+        for request in ready[: len(self.free)]:
+            self.waiting.remove(request)
+            request.slot = self.free.pop()
+            self.running.append(request)
 
     @torch.no_grad()
     def _next_byte(self) -> None:
@@ -130,7 +124,9 @@ class Generator(Actor):
                 self._choose(batch, self._logits(batch))
         self.batch.set(len(self.running))
         self.tokens.add(len(self.running))
-        for each in [each for each in self.running if self._is_done(each)]:
+        for each in list(self.running):
+            if not each.text.endswith(END) and len(each.versions) < LONGEST_ANSWER:
+                continue
             self.running.remove(each)
             self.free.append(each.slot)
             if not each.done.done():  # its caller may have gone
@@ -147,7 +143,7 @@ class Generator(Actor):
             logits: Tensor = self.policy(tokens)
         else:
             slots = torch.tensor([each.slot for each in batch])
-            logits = self.policy(tokens, cached, self.cache, slots)
+            logits = self.policy(tokens, (cached, slots, self.cache))
             for each in batch:
                 each.cached = len(each.text)
         return logits[torch.arange(len(batch)), ends - cached - 1]
@@ -164,13 +160,6 @@ class Generator(Actor):
             each.versions.append(self.follower.version)
 
     # endregion
-
-    def _is_done(self, request: _Request) -> bool:
-        return (
-            request.text.endswith(END)
-            or len(request.versions) == LONGEST_ANSWER
-            or len(request.text) == LENGTH
-        )
 
 
 Generators = Service[Generator]

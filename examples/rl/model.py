@@ -8,21 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from .plan import Plan
 from .tasks import LONGEST_ANSWER, LONGEST_PROMPT, task
 
 LENGTH = LONGEST_PROMPT + LONGEST_ANSWER
 VOCABULARY = 128  # ASCII
-
-
-@dataclass(frozen=True)
-class ModelPlan:
-    """What all processes have to know to make the same model."""
-
-    width: int = 64
-    layers: int = 2
-    heads: int = 4
-    lora: int = 0  # rank of the adapters, which are then all that learns; 0: none
-    hf: bool = False  # a model of `transformers`, instead of ours
 
 
 @dataclass
@@ -33,7 +23,7 @@ class Cache:
     values: Tensor
 
     @classmethod
-    def of(cls, plan: ModelPlan, slots: int) -> "Cache":
+    def of(cls, plan: Plan, slots: int) -> "Cache":
         shape = (plan.layers, slots, LENGTH, plan.heads, plan.width // plan.heads)
         return cls(torch.zeros(shape), torch.zeros(shape))
 
@@ -54,7 +44,7 @@ class Adapted(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, plan: ModelPlan) -> None:
+    def __init__(self, plan: Plan) -> None:
         super().__init__()
         self.heads = plan.heads
         self.norms = nn.ModuleList([nn.LayerNorm(plan.width), nn.LayerNorm(plan.width)])
@@ -90,7 +80,7 @@ class Block(nn.Module):
 class Policy(nn.Module):
     """Bytes in, logits of the next byte out."""
 
-    def __init__(self, plan: ModelPlan) -> None:
+    def __init__(self, plan: Plan) -> None:
         super().__init__()
         self.tokens = nn.Embedding(VOCABULARY, plan.width)
         self.places = nn.Embedding(LENGTH, plan.width)
@@ -98,25 +88,20 @@ class Policy(nn.Module):
         self.norm = nn.LayerNorm(plan.width)
         self.out = nn.Linear(plan.width, VOCABULARY, bias=False)
 
-    def forward(
-        self,
-        tokens: Tensor,
-        start: Tensor | None = None,
-        cache: Cache | None = None,
-        slots: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, tokens: Tensor, cached: tuple[Tensor, Tensor, Cache] | None = None) -> Tensor:
         """[row, position] -> [row, position, byte].
 
-        With a cache, row `i` is what follows the first `start[i]` bytes of slot `slots[i]`. What
-        stands behind the end of a row, to make all of one length, is never looked at.
+        With `cached`, of `start`, `slots` and a cache, row `i` is what follows the first `start[i]`
+        bytes of slot `slots[i]`. What stands behind the end of a row, to make all of one length, is
+        never looked at.
         """
-        start = torch.zeros(len(tokens), dtype=torch.long) if start is None else start
-        slots = torch.arange(len(tokens)) if slots is None else slots
+        count = len(tokens)
+        start, slots, cache = cached or (torch.zeros(count).long(), torch.arange(count), None)
         positions = start[:, None] + torch.arange(tokens.shape[1])
         x = self.tokens(tokens) + self.places(positions)
         for number, block in enumerate(self.blocks):
-            cached = None if cache is None else (cache.keys[number], cache.values[number])
-            x = block(x, positions, cached, slots)
+            seen = None if cache is None else (cache.keys[number], cache.values[number])
+            x = block(x, positions, seen, slots)
         logits: Tensor = self.out(self.norm(x))
         return logits
 
@@ -124,7 +109,7 @@ class Policy(nn.Module):
 class HuggingFacePolicy(nn.Module):
     """A Llama of `transformers`, made at random. It has no cache of ours: see `Generator`."""
 
-    def __init__(self, plan: ModelPlan) -> None:
+    def __init__(self, plan: Plan) -> None:
         super().__init__()
         transformers = import_module("transformers")
         self.model: Any = transformers.LlamaForCausalLM(
@@ -143,7 +128,7 @@ class HuggingFacePolicy(nn.Module):
         return logits
 
 
-def make_policy(plan: ModelPlan, weights: dict[str, Tensor] | None = None) -> nn.Module:
+def make_policy(plan: Plan, weights: dict[str, Tensor] | None = None) -> nn.Module:
     """The same model in each process: with these weights, or random ones of a fixed seed.
 
     The adapters of LoRA are new, as the weights come from a model that had none.
@@ -174,13 +159,15 @@ def rows(texts: list[bytes]) -> Tensor:
     return torch.tensor([list(text.ljust(LENGTH, b"\0")) for text in texts])
 
 
-def imitate(plan: ModelPlan, steps: int, seed: int) -> dict[str, Tensor]:
+def imitate(plan: Plan) -> dict[str, Tensor]:
     """Weights of a model that has seen right answers for a few seconds, and knows the format."""
     policy = make_policy(replace(plan, lora=0))
     optimizer = torch.optim.AdamW(policy.parameters(), 3e-3)
     number = -1
-    for _ in range(steps):
-        tasks = [task(number - row, seed) for row in range(64)]  # below 0: none that is asked later
+    for _ in range(plan.imitation):
+        tasks = [
+            task(number - row, plan.seed) for row in range(64)
+        ]  # below 0: none that is asked later
         number -= len(tasks)
         tokens = rows([each.prompt + each.answer for each in tasks])
         prompts = torch.tensor([len(each.prompt) for each in tasks])

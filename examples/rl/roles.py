@@ -2,7 +2,7 @@
 
 import pickle
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -16,32 +16,14 @@ from monarch.service import Service
 from monarch.supervision import OneForOne
 
 from .generator import Generator, Generators
-from .model import ModelPlan
-from .rollouts import Buffer, RolloutPlan, Rollouts, RolloutState
-from .trainer import Training, TrainPlan
+from .plan import Plan
+from .rollouts import Buffer, Rollouts, RolloutState
+from .trainer import Training
 from .verifier import Verifier, Verifiers
 from .weights import Board
 
 PRELOAD = ["torch", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.checkpoint"]
 HOSTS = ("local", "processes", "slurm", "ssh", "kubernetes")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """All that decides what a run does."""
-
-    model: ModelPlan
-    rollout: RolloutPlan
-    train: TrainPlan
-    imitation: int = 100  # steps
-    trainers: int = 2
-    generators: int = 2
-    verifiers: int = 1
-    hosts: str = "local"
-    nodes: list[str] = field(default_factory=list)  # for ssh: trainers on the first, if several
-    ssh_args: list[str] = field(default_factory=list)
-    image: str = ""  # for kubernetes
-    namespace: str = "default"
 
 
 # region hosts
@@ -93,25 +75,24 @@ def start(plan: Plan, base: dict[str, Tensor]) -> Roles:
     # on a machine that has more to do, nothing that is slow is lost
     configure(preload=PRELOAD, host_spawn_ready_timeout="120s", channel_reconnect_timeout="15s")
     trainers, generators = hosts_of(plan)
-    rollout, train = plan.rollout, plan.train
     # region services
     board = this_proc().spawn("board", Board)
     store = trainers.spawn_procs(restart=OneForOne(max_restarts=5, within=600))
-    room = rollout.groups * (rollout.max_age + 3)
-    buffer = Buffer(store, room, consume=True, max_age=rollout.max_age)
+    room = plan.groups * (plan.max_age + 3)
+    buffer = Buffer(store, room, consume=True, max_age=plan.max_age)
     service = partial(Service, generators, idempotent=True, max_restarts=20, patience=600)
-    writers = service(Generator, (plan.model, base, board), replicas=plan.generators)
+    writers = service(Generator, (plan, base, board), replicas=plan.generators)
     judges = service(Verifier, replicas=plan.verifiers)
-    begun = saved(train.checkpoint)
+    begun = saved(plan.checkpoint)
     if begun.buffer is not None:
         buffer.load(begun.buffer).get()
-    rollouts = this_proc().spawn("rollouts", Rollouts, rollout, begun, writers, judges, buffer)
+    rollouts = this_proc().spawn("rollouts", Rollouts, plan, begun, writers, judges, buffer)
     group = ElasticGroup(
         trainers,
-        partial(Training, train, plan.model, rollout, base, (buffer, board, rollouts)),
+        partial(Training, plan, base, buffer, board, rollouts),
         ranks=plan.trainers,
-        checkpoint=train.checkpoint,
-        checkpoint_every=train.checkpoint_every,
+        checkpoint=plan.checkpoint,
+        checkpoint_every=plan.checkpoint_every,
     )
     # endregion
     return Roles(writers, judges, store, buffer, rollouts, group)

@@ -14,6 +14,7 @@ from monarch.actor import Actor, SupervisionError, concurrent_endpoint, get_mete
 from monarch.queues import ReplayBuffer, ReplayState
 
 from .generator import Answer, Generators
+from .plan import Plan
 from .tasks import Task, task
 from .verifier import Verifiers
 
@@ -30,15 +31,6 @@ class Group:
     def version(self) -> int:
         """The oldest weights that chose a byte of them."""
         return min(min(answer.versions) for answer in self.answers)
-
-
-@dataclass(frozen=True)
-class RolloutPlan:
-    groups: int = 16  # in the batch of a step
-    answers: int = 8  # in a group
-    max_age: int = 2  # steps that weights may be behind those that learn from what they said
-    seed: int = 0
-    malice: int = 0  # each task whose number is a multiple has a bad checker
 
 
 @dataclass(frozen=True)
@@ -64,7 +56,7 @@ Buffer = ReplayBuffer[Group]
 class Rollouts(Actor):
     def __init__(
         self,
-        plan: RolloutPlan,
+        plan: Plan,
         state: RolloutState,
         generators: Generators,
         verifiers: Verifiers,
@@ -81,7 +73,6 @@ class Rollouts(Actor):
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.minding = asyncio.create_task(self._mind_buffer())
         self.minding.add_done_callback(self._ended)
-        self.seconds = {"generators": 0.0, "verifiers": 0.0, "the buffer": 0.0}
         meter = get_meter()
         self.samples = meter.create_counter("rl.samples", description="answers with a reward")
         self.phases = meter.create_histogram("rl.phase", unit="s", description="of a group")
@@ -109,11 +100,6 @@ class Rollouts(Actor):
         begun, there = (*self.again, *self.flying), dict(self.there)
         # Afterwards, so it may have some that were begun; it knows their numbers.
         return RolloutState(self.following, begun, there, await self.buffer.state())
-
-    @concurrent_endpoint
-    async def times(self) -> dict[str, float]:
-        """Seconds that groups have spent, by who had them."""
-        return self.seconds
 
     async def _mind_buffer(self) -> None:
         """Begin others for the groups that were in the buffer when its process ended."""
@@ -169,6 +155,5 @@ class Rollouts(Actor):
 
     def _count(self, who: str, began: float) -> float:
         now = time.perf_counter()
-        self.seconds[who] += now - began
         self.phases.record(now - began, {"who": who})
         return now

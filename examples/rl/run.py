@@ -8,70 +8,56 @@ import logging
 import shlex
 import tempfile
 import time
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, TypeVar
 
 from monarch.elastic import Report as StepReport
 
 from .drill import Drill, small_disk
-from .model import ModelPlan, imitate
-from .roles import HOSTS, Plan, Roles, start
-from .rollouts import RolloutPlan
-from .trainer import Report, TrainPlan
-
-T = TypeVar("T")
+from .model import imitate
+from .plan import Plan
+from .roles import HOSTS, start
+from .trainer import Report
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m examples.rl", description=__doc__)
     add = parser.add_argument
-    add("--steps", default="60", help="of GRPO; `few` are enough to see that all of it works")
-    add("--seed", type=int, default=0)
-    add("--trainers", type=int, default=2)
-    add("--generators", type=int, default=2)
-    add("--verifiers", type=int, default=1)
-    add("--max-age", type=int, default=2, help="steps that answers may be behind; 0: lockstep")
+    add("--steps", help="of GRPO; `few` are enough to see that all of it works")
+    for name in ("seed", "trainers", "generators", "verifiers"):
+        add(f"--{name}", type=int)
+    add("--max-age", type=int, help="steps that answers may be behind; 0: lockstep")
     add("--correct", action="store_true", help="clipped importance weights for old answers")
     add("--fsdp", action="store_true", help="trainers shard the model, instead of DDP")
-    add("--lora", type=int, default=0, metavar="RANK", help="train and send adapters alone")
+    add("--lora", type=int, metavar="RANK", help="train and send adapters alone")
     add("--hf", action="store_true", help="a model of transformers, made at random")
     add("--checkpoint", type=Path, metavar="FOLDER", help="go on from there, and save there")
-    add("--checkpoint-every", type=int, default=10, metavar="STEPS")
-    add("--imitation", type=int, default=100, metavar="STEPS")
-    add("--hosts", choices=HOSTS, default="local")
-    add("--nodes", nargs="+", default=[], help="for --hosts ssh")
-    add("--ssh-args", type=shlex.split, default=[], help="for ssh: --ssh-args='-F FILE'")
-    add("--image", default="", help="for --hosts kubernetes")
-    add("--namespace", default="default", help="for --hosts kubernetes")
+    add("--checkpoint-every", type=int, metavar="STEPS")
+    add("--imitation", type=int, metavar="STEPS")
+    add("--hosts", choices=HOSTS)
+    add("--nodes", nargs="+", help="for --hosts ssh")
+    add("--ssh-args", type=shlex.split, help="for ssh: --ssh-args='-F FILE'")
+    add("--image", help="for --hosts kubernetes")
+    add("--namespace", help="for --hosts kubernetes")
     add("--drill", action="store_true", help="kill each role once, cut a host, fill the disk")
+    parser.set_defaults(**asdict(Plan()))
     return parser.parse_args()
 
 
 def plan_of(options: argparse.Namespace) -> Plan:
-    options.malice = 40 if options.drill else 0
-    if options.steps == "few":
-        options.steps, options.imitation = 4, 5
-    options.steps = int(options.steps)
-    parts: dict[str, type[Any]] = {"model": ModelPlan, "rollout": RolloutPlan, "train": TrainPlan}
-    for name, part in parts.items():
-        setattr(options, name, filled(part, options))
-    return filled(Plan, options)
-
-
-def filled(plan: type[T], options: argparse.Namespace) -> T:
-    """A plan with the options that have the names of its fields."""
-    known = vars(options)
-    names = (each.name for each in fields(plan) if each.name in known)  # type: ignore[arg-type]
-    return plan(**{name: known[name] for name in names})
+    known = dict(vars(options), malice=40 if options.drill else 0)
+    if known.pop("drill"):
+        known["hosts"] = "processes" if options.hosts == "local" else options.hosts
+    few = {"steps": 4, "imitation": 5} if options.steps == "few" else {"steps": int(options.steps)}
+    return Plan(**known | few)
 
 
 # region run
 def run(plan: Plan, drill: bool = False) -> dict[int, Report]:
     """Do it all; the last report of each step."""
     began = time.perf_counter()
-    base = imitate(plan.model, plan.imitation, plan.rollout.seed)
+    base = imitate(plan)
     print(f"imitation: {plan.imitation} steps, {time.perf_counter() - began:.1f} s", flush=True)
     began = time.perf_counter()
     roles = start(plan, base)
@@ -85,7 +71,7 @@ def run(plan: Plan, drill: bool = False) -> dict[int, Report]:
         if trouble is not None:
             trouble.after(each)
     seconds = time.perf_counter() - began
-    conclude(plan, roles, reports, seconds)
+    conclude(plan, reports, seconds)
     if trouble is not None:
         trouble.report(reports)
     roles.rollouts.stop().get()
@@ -98,7 +84,7 @@ def run(plan: Plan, drill: bool = False) -> dict[int, Report]:
 
 
 def show(each: StepReport, plan: Plan) -> None:
-    if each.step % max(1, plan.train.steps // 15) == 0 or each.step == plan.train.steps - 1:
+    if each.step % max(1, plan.steps // 15) == 0 or each.step == plan.steps - 1:
         report: Report = each.value
         bar = "#" * round(40 * report.reward)
         print(
@@ -107,9 +93,9 @@ def show(each: StepReport, plan: Plan) -> None:
         )
 
 
-def conclude(plan: Plan, roles: Roles, reports: dict[int, Report], seconds: float) -> None:
+def conclude(plan: Plan, reports: dict[int, Report], seconds: float) -> None:
     rewards = [reports[step].reward for step in sorted(reports)]
-    samples = len(reports) * plan.rollout.groups * plan.rollout.answers
+    samples = len(reports) * plan.groups * plan.answers
     part = max(1, len(rewards) // 6)
     last = fmean(rewards[-part:])
     print(f"\n{samples} samples in {seconds:.1f} s, {samples / seconds:.0f} per second")
@@ -117,9 +103,7 @@ def conclude(plan: Plan, roles: Roles, reports: dict[int, Report], seconds: floa
     mixed = fmean(report.mixed for report in reports.values())
     print(f"answers with bytes of several versions of the weights: {mixed:.0%}")
     waited = sum(report.waited for report in reports.values())
-    times = roles.rollouts.times.call_one().get()
-    slowest = max(times, key=lambda who: times[who])
-    print(f"trainers waited {waited / seconds:.0%} of the time; groups were longest in {slowest}")
+    print(f"trainers waited {waited / seconds:.0%} of the time: `monarch why` says for whom")
 
 
 def main() -> None:
@@ -130,9 +114,7 @@ def main() -> None:
     plan = plan_of(options)
     if options.drill:
         with tempfile.TemporaryDirectory() as folder, small_disk(Path(folder)) as disk:
-            train = replace(plan.train, checkpoint=disk, steps=max(plan.train.steps, 60))
-            hosts = "processes" if plan.hosts == "local" else plan.hosts
-            run(replace(plan, train=train, hosts=hosts), drill=True)
+            run(replace(plan, checkpoint=disk, steps=max(plan.steps, 60)), drill=True)
     else:
         if options.checkpoint is not None:
             options.checkpoint.mkdir(parents=True, exist_ok=True)

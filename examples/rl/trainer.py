@@ -24,22 +24,12 @@ from monarch.actor import get_meter
 from monarch.elastic import World
 from monarch.telemetry import step as mark_step
 
-from .model import LENGTH, ModelPlan, make_policy, rows
-from .rollouts import Buffer, Group, RolloutPlan, Rollouts
+from .model import LENGTH, make_policy, rows
+from .plan import Plan
+from .rollouts import Buffer, Group, Rollouts
 from .weights import Board, Publisher
 
 LOGGER = logging.getLogger("examples.rl")
-
-
-@dataclass(frozen=True)
-class TrainPlan:
-    steps: int = 60
-    learning_rate: float = 1e-3
-    clip: float = 0.2
-    correct: bool = False  # old answers by clipped importance weights, beside dropping the oldest
-    fsdp: bool = False
-    checkpoint: Path | None = None
-    checkpoint_every: int = 20
 
 
 @dataclass(frozen=True)
@@ -55,7 +45,7 @@ class Report:
 
 
 # region loss
-def grpo_loss(policy: nn.Module, groups: list[Group], tokens: int, plan: TrainPlan) -> Tensor:
+def grpo_loss(policy: nn.Module, groups: list[Group], tokens: int, plan: Plan) -> Tensor:
     """The clipped objective of Shao et al., arXiv:2402.03300, summed over bytes, by their count.
 
     The advantage of an answer is by how many standard deviations its reward exceeds the mean of its
@@ -91,15 +81,15 @@ class Training:
 
     def __init__(
         self,
-        plan: TrainPlan,
-        model: ModelPlan,
-        rollout: RolloutPlan,
+        plan: Plan,
         base: dict[str, Tensor],
-        roles: tuple[Buffer, Board, Rollouts],
+        buffer: Buffer,
+        board: Board,
+        rollouts: Rollouts,
     ) -> None:
-        self.plan, self.model, self.rollout, self.base = plan, model, rollout, base
-        self.buffer, self.board, self.rollouts = roles
-        self.policy = make_policy(model, base)
+        self.plan, self.base = plan, base
+        self.buffer, self.board, self.rollouts = buffer, board, rollouts
+        self.policy = make_policy(plan, base)
         self.optimizer = self._optimizer()
         self.reward = get_meter().create_gauge("rl.reward", description="mean of the last batch")
         self.age = get_meter().create_gauge("rl.age", unit="steps", description="staleness")
@@ -113,7 +103,7 @@ class Training:
     def train(self, world: World) -> None:
         if self.plan.fsdp:  # laid out for the ranks of this world
             mesh = init_device_mesh("cpu", (world.size,))
-            self.policy = make_policy(self.model, self.base)
+            self.policy = make_policy(self.plan, self.base)
             fully_shard(self.policy, mesh=mesh)
             self.optimizer = self._optimizer()
         world.restore(model=self.policy, optimizer=self.optimizer)
@@ -145,7 +135,7 @@ class Training:
         """The groups of this step, the same on all ranks."""
         found: list[list[Group] | None] = [None]
         if world.rank == 0:
-            count = self.rollout.groups
+            count = self.plan.groups
             drawn = world.ask(lambda: self.buffer.sample(count, step, order="oldest", batch=step))
             found = [sorted(drawn, key=lambda group: group.task.number)]
         dist.broadcast_object_list(found, src=0)

@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import suppress
 
 from monarch.actor import Actor, endpoint, get_meter
@@ -24,15 +23,14 @@ MEMORY_LIMIT = 1 << 29  # bytes
 
 # region sandbox
 SANDBOX = """
-import json, os, resource, signal, sys
+import json, os, resource, signal, socket, sys
 seconds, memory = float(sys.argv[1]), int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-said = os.fdopen(os.dup(1), "w")
-os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what checks print is no answer
-for line in sys.stdin:
-    checker, prompt, answers = json.loads(line)
+pipe = socket.socket(fileno=0)  # of messages, each of which comes whole
+while asked := pipe.recv(1 << 20):
+    checker, prompt, answers = json.loads(asked)
     signal.setitimer(signal.ITIMER_REAL, seconds)  # its signal ends this process
     try:
         program = {}
@@ -41,7 +39,7 @@ for line in sys.stdin:
     except Exception:
         found = ["0"] * len(answers)
     signal.setitimer(signal.ITIMER_REAL, 0)
-    print(*found, sep="", file=said, flush=True)
+    pipe.send("".join(found).encode())
 """
 
 
@@ -55,37 +53,22 @@ class Sandbox:
     def check(self, task: Task, answers: list[str]) -> list[float] | None:
         """What the task's program says of each answer; None if it said nothing in time."""
         if self.process is None:
-            self.pipe, its = socket.socketpair()
-            program = [
-                sys.executable,
-                "-I",
-                "-S",
-                "-c",
-                SANDBOX,
-                str(TIME_LIMIT),
-                str(MEMORY_LIMIT),
-            ]
+            self.pipe, its = socket.socketpair(type=socket.SOCK_SEQPACKET)
+            # longer than the sandbox gives the program, which may have turned that off
+            self.pipe.settimeout(10 * TIME_LIMIT)
+            limits = str(TIME_LIMIT), str(MEMORY_LIMIT)
+            program = [sys.executable, "-I", "-S", "-c", SANDBOX, *limits]
+            null = subprocess.DEVNULL
             with its:
                 self.process = subprocess.Popen(
-                    program,
-                    stdin=its.fileno(),
-                    stdout=its.fileno(),
-                    stderr=subprocess.DEVNULL,
-                    start_new_session=True,
+                    program, stdin=its, stdout=null, stderr=null, start_new_session=True
                 )
         said = b""
-        # longer than the sandbox gives the program, which may have turned that off
-        end = time.monotonic() + 10 * TIME_LIMIT
         with suppress(OSError):  # it has ended, or says nothing
-            self.pipe.settimeout(10 * TIME_LIMIT)
-            self.pipe.sendall(
-                json.dumps([task.checker, task.prompt.decode(), answers]).encode() + b"\n"
-            )
-            while len(said) <= len(answers) and (more := self.pipe.recv(1 << 12)):
-                said += more
-                self.pipe.settimeout(max(0.01, end - time.monotonic()))
-        if len(said) == len(answers) + 1:
-            return [float(byte == ord("1")) for byte in said[:-1]]
+            self.pipe.sendall(json.dumps([task.checker, task.prompt.decode(), answers]).encode())
+            said = self.pipe.recv(1 << 12)
+        if len(said) == len(answers):
+            return [float(byte == ord("1")) for byte in said]
         self.end()
         return None
 

@@ -127,22 +127,18 @@ class Follower:
                 self._replica, self._world = Replica(news.sources, self._staged), news.world
             versions = {each for each in await self._replica.pull() if each is not None}
         except (RDMAError, SupervisionError):  # those trainers are gone, or were not to be reached
-            self._replica = None
-            return self._later()
+            self._replica, versions = None, set()
+        if len(versions) != 1:  # ranks that are a step apart will soon agree
+            # pull again soon: trainers that wait for what these weights are to say have no news
+            asyncio.get_running_loop().call_later(0.1, self.stirred.set)
+            return False
         version = news.first + versions.pop()
-        if versions:  # ranks that are a step apart will soon agree
-            return self._later()
         if self._here == (news.world, version):
             return False
         for name, each in self._target.items():
             each.detach().copy_(self._staged[name])
         self._here, self.version = (news.world, version), version
         return True
-
-    def _later(self) -> bool:
-        """Pull again soon: trainers that wait for what these weights are to say have no news."""
-        asyncio.get_running_loop().call_later(0.1, self.stirred.set)
-        return False
 
 
 # endregion

@@ -19,6 +19,7 @@ from helpers.workers import free_ports
 
 NODES = ("n0", "n1", "n2")
 CPUS, GPUS = 4, 2
+BOUND = 60.0  # seconds in which what takes moments has to end
 GRACE_TIME = 100  # seconds that a job of the partition `low` gets when one of `high` preempts it
 KILL_WAIT = 2  # seconds between SIGTERM and SIGKILL, as Slurm ends a job
 
@@ -74,7 +75,7 @@ class Slurm:
         """What a command of Slurm prints."""
         environment = {**os.environ, **self.environment}
         return subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=True
+            command, env=environment, capture_output=True, text=True, check=True, timeout=BOUND
         ).stdout
 
     def start_node(self, node: str) -> None:
@@ -152,8 +153,14 @@ class Slurm:
     def end(self) -> None:
         for daemon in reversed(self.daemons.values()):
             daemon.terminate()
-        for daemon in self.daemons.values():
-            daemon.wait()
+        left = []
+        for name, daemon in self.daemons.items():
+            try:
+                daemon.wait(BOUND)
+            except subprocess.TimeoutExpired:
+                left.append(f"{name}: {describe(daemon.pid)}")
+                daemon.kill()
+        assert not left, f"these did not end within {BOUND:.0f} s of SIGTERM: {left}"
 
     def _start(self, name: str, *command: str) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
@@ -178,7 +185,7 @@ def running_slurm() -> Iterator[Slurm]:
             yield slurm
             wait_until(
                 lambda: not slurm.processes(),
-                what=f"the end of {[*map(describe, slurm.processes())]}",
+                what=lambda: f"the end of {[*map(describe, slurm.processes())]}",
             )
         finally:
             slurm.end()

@@ -16,13 +16,14 @@ pytestmark = pytest.mark.torch
 
 from examples.rl import verifier as verifiers  # noqa: E402
 from examples.rl.generator import Answer  # noqa: E402
-from examples.rl.rollouts import Buffer, RolloutPlan, Rollouts, RolloutState  # noqa: E402
+from examples.rl.plan import Plan  # noqa: E402
+from examples.rl.rollouts import Buffer, Rollouts, RolloutState  # noqa: E402
 from examples.rl.tasks import Task, task  # noqa: E402
 
 if TYPE_CHECKING:
     from conftest import Spawn
 
-PLAN = RolloutPlan(groups=4, answers=2, max_age=0)
+PLAN = Plan(groups=4, answers=2, max_age=0)
 
 
 class Writer(Actor):
@@ -84,7 +85,7 @@ def check(prompt, answer):
     import os, signal, time
     signal.setitimer(signal.ITIMER_REAL, 0)
     if os.fork():
-        os.write(3, b"1")
+        os.write(0, b"1")
     time.sleep(1000)
 """
 

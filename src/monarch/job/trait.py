@@ -60,8 +60,8 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
     and `_kill`. It may also say how to change the number of its hosts (`_scale`), how to find out
     whether something still runs (`_is_running`), whether a broken job may be replaced by another
     (`_same_spec`), and take part when a job is saved (`_kept`) or found again
-    (`_rebind_connection_inputs`, `_prepare_client_gateway`, `_cleanup_log_context`). It never sets
-    `_status`.
+    (`_rebind_connection_inputs`, `_prepare_client_gateway`, which may call `_attach_client`, and
+    `_cleanup_log_context`). It never sets `_status`.
     """
 
     _repr_html_ = shown_by("job")
@@ -398,7 +398,8 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
     def _attach_client(self, address: str) -> None:
         """Let all traffic of this program pass through one worker.
 
-        It is for workers that can't be reached in any other way.
+        It is for kinds of jobs of other packages, with workers that can't be reached in any other
+        way; Monarch's own need none. The same worker again changes nothing.
         """
         actor.attach(address)
 
