@@ -368,6 +368,21 @@ def test_a_host_key_that_changed_or_is_unknown_is_told(home: Home, ssh: Ssh) -> 
     assert "host 'a': Host key verification failed. (its host key is not known yet" in unknown
 
 
+def test_what_a_login_shell_says_first_is_no_answer(home: Home, ssh: Ssh) -> None:
+    greeting = 'echo "hello, 7 of 9 are here"; exec sh -c "$SSH_ORIGINAL_COMMAND"'
+    ssh.configure("c", f"ForceCommand {greeting}")
+    ssh.start_machine("c")
+    try:
+        program = DETACHED.replace('"a", "b"', '"c"')
+        first = home.run(program, "600")
+        assert first.startswith("['c'] ") and home.run(program, "600") == first
+        assert "ended: SSHJob" in home.monarch("kill")
+        ssh.wait_nothing_left()
+    finally:
+        ssh.kill_machine("c")
+        ssh.configure("c")
+
+
 def test_a_machine_that_forwards_no_sockets_is_told(home: Home, ssh: Ssh) -> None:
     ssh.configure("c", "AllowStreamLocalForwarding no")
     ssh.start_machine("c")

@@ -179,7 +179,9 @@ class SshConnection:
         if not pids:
             return set()
         try:
-            return {int(pid) for pid in self.run(ssh_text.living(pids, job), limit).split()}
+            # its login shell may greet, also with numbers
+            said = self.run(ssh_text.living(pids, job), limit).split()
+            return {pid for pid in pids if str(pid) in said}
         except JobError:
             if may_be_gone and not self.lives:
                 return set()
