@@ -94,7 +94,9 @@ def run_monarch() -> None:
             pids = {"last trainer": each.value.pids[-1], "first trainer": each.value.pids[0]}
             os.kill(pids.get(role, store.pid), signal.SIGKILL)
             say("kill")
-    os._exit(0)  # what it takes to end is no row
+    roles.rollouts.stop().get()
+    roles.generators.stop(drain=0).get()
+    roles.verifiers.stop(drain=0).get()
 
 
 def run_ray() -> None:
@@ -124,7 +126,7 @@ def run_ray() -> None:
                 say("back")
 
     asyncio.run(job.run(done))
-    os._exit(0)
+    job.end()
 
 
 def measured(way: str) -> dict[str, float]:

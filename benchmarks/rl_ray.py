@@ -253,6 +253,9 @@ class Job:
             for rank in range(self.plan.trainers)
         ]
 
+    def end(self) -> None:
+        ray.shutdown()
+
     async def run(self, done: Any) -> None:
         """Do all steps; `await done(step)` after each."""
         plan = self.plan
