@@ -365,6 +365,37 @@ def test_output_goes_to_files_per_rank_and_not_to_the_terminal(home: Home) -> No
     assert "out" not in said and "err 0" in said and "err 1" in said
 
 
+FRUIT = """
+    import os
+    for word in ("apple", "pear", "plum", "last"):
+        end = "" if word == "last" else "\\n"
+        os.write(1, f"{word} {os.environ['RANK']}{end}".encode())
+"""
+
+
+@LAUNCHERS
+@pytest.mark.parametrize(
+    ("template", "head"), [("", "[trainer{}]:"), ("<${rank} ${role_name}> ", "<{} trainer> ")]
+)
+def test_lines_that_are_kept_begin_alike_and_those_with_a_text_are_kept_together(
+    home: Home, monkeypatch: pytest.MonkeyPatch, launcher: str, template: str, head: str
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", template)
+    options = ("--nproc-per-node=2", "--tee=1", "--log-dir=logs", "--role=trainer")
+    said = launch(home, launcher, FRUIT, *options, "--duplicate-stdout-filters=apple,,,m,last")
+    heads = [head.format(rank) for rank in range(2)]
+    shown = [line for line in said.splitlines() if line.startswith(tuple(heads))]
+    words = ("apple", "pear", "plum", "last")
+    # torchrun writes what has no end as it comes
+    assert {line for line in shown if "last" not in line} == {
+        f"{heads[rank]}{word} {rank}" for rank in range(2) for word in words[:3]
+    }
+    assert "last 0" in said and "last 1" in said
+    (kept,) = (home.folder / "logs").glob("*/attempt_0/filtered_stdout.log")
+    found = kept.read_text().replace(heads[0], "\n0 ").replace(heads[1], "\n1 ").split("\n")
+    assert sorted(filter(None, found)) == ["0 last 0", "0 plum 0", "1 last 1", "1 plum 1"]
+
+
 def test_only_the_ranks_that_are_asked_for_are_shown(home: Home) -> None:
     source = "import os\nprint('rank', os.environ['RANK'], 'speaks')\n"
     said = launch(
@@ -408,6 +439,46 @@ def test_options_without_effect_are_named(home: Home) -> None:
     (home.folder / "script.py").write_text("print('ran')\n")
     said = home.monarch("run", "--standalone", "--rdzv-backend", "c10d", "script.py")
     assert "--rdzv-backend has no effect" in said and "--standalone" not in said and "ran" in said
+
+
+def test_a_rank_of_many_sees_its_gpu_alone_as_the_first(home: Home) -> None:
+    source = "import os\nprint(*(os.environ[name] for name in ('RANK', 'LOCAL_RANK', 'CUDA_VISIBLE_DEVICES')))\n"
+    (home.folder / "script.py").write_text(source)
+    ran = ("run", "--virtual-local-rank", "--nproc-per-node", "2")
+    said = home.monarch(*ran, "script.py", env={"CUDA_VISIBLE_DEVICES": "4,6"})
+    assert "[rank 0] 0 0 4" in said and "[rank 1] 1 0 6" in said
+    said = home.monarch(*ran, "script.py", env={"CUDA_VISIBLE_DEVICES": "4"}, exit_code=1)
+    assert "local rank 1 has no GPU, as CUDA_VISIBLE_DEVICES is '4'" in said
+
+
+NEAR_ITS_GPU = """
+    import os, sys
+    from torch.numa import binding
+    from monarch.spmd.numa import main
+
+    cores = {max(os.sched_getaffinity(0))}
+    # as if there were two GPUs
+    binding._get_validated_logical_cpus_to_bind_to = lambda *, device_index, numa_options: (
+        cores if (device_index, numa_options.affinity_mode.value) == (1, "socket") else {}
+    )
+    show = "import os, sys; print(sorted(os.sched_getaffinity(0)), sys.argv[1:])"
+    print(sorted(cores), ["--lr"], flush=True)
+    main("socket", "1", sys.executable, "-c", show, "--lr")
+"""
+
+
+@needs_torch
+def test_a_program_is_bound_to_the_cores_that_torch_finds(home: Home) -> None:
+    wanted, bound = home.run(NEAR_ITS_GPU).splitlines()
+    assert bound == wanted
+
+
+@needs_torch
+@pytest.mark.skipif(os.path.exists("/dev/nvidia0"), reason="for machines without a GPU")
+def test_cores_near_no_gpu_are_an_error(home: Home) -> None:
+    (home.folder / "script.py").write_text("print('ran')\n")
+    said = home.monarch("run", "--numa-binding", "node", "script.py", exit_code=1)
+    assert "--numa-binding node: torch finds no cores near GPU 0: " in said and "ran" not in said
 
 
 JOB = "from monarch.job import ProcessJob\njob = ProcessJob({'nodes': 3})\n"

@@ -89,5 +89,5 @@ def test_a_folder_of_this_name_that_another_user_has_made_is_refused(
     with pytest.raises(
         PermissionError, match=f"{taken} (belongs to|is a link that) user {STRANGER}"
     ):
-        rank._Streams(tees, 0, rank.Attempt(0, taken.name, "localhost", 1, False))
+        rank._Streams(tees, 0, 0, rank.Attempt(0, taken.name, "localhost", 1, False))
     assert list(tmp_path.rglob("none")) == []

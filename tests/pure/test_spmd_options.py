@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from monarch.spmd.launcher import Outcome, describe, explain, traceback_of
-from monarch.spmd.options import Options, Streams, parse, parse_command, parser
-from monarch.spmd.rank import Exit, _allotted
+from monarch.spmd.options import LINE_PREFIX, Options, Streams, parse, parse_command, parser
+from monarch.spmd.rank import Exit, _allotted, gpus
 
 
 def test_options_end_at_the_script_and_the_rest_is_its_own() -> None:
@@ -97,11 +97,35 @@ def test_options_without_effect_are_known_and_say_why() -> None:
     assert all(found.without_effect.values())
 
 
-def test_a_variable_without_effect_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
-    assert parse(["train.py"]).without_effect == {}
-    monkeypatch.setenv(name, "[${rank}]: ")
-    assert parse(["train.py"]).without_effect == {name: "lines begin with the rank, [rank 0]"}
+def test_lines_begin_as_under_torchrun_where_that_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def prefix(*arguments: str) -> str:
+        return parse([*arguments, "train.py"]).line_prefix
+
+    assert [prefix(), prefix("--tee", "0:0"), prefix("--redirects", "3")] == ["", LINE_PREFIX, ""]
+    assert prefix("--tee", "2") == "[${role_name}${local_rank}]:"
+    monkeypatch.setenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "[${rank}]: ")
+    assert prefix("--tee", "3") == "[${rank}]: "
+    monkeypatch.setenv("PET_LOG_LINE_PREFIX_TEMPLATE", "${hostname}: ")
+    assert prefix() == "${hostname}: "
+    assert prefix("--log-line-prefix-template", "> ") == "> "
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("", ()), ("apple,orange", ("apple", "orange")), ("a,,b,c", ("a,b", "c")), ("a,", ("a",))],
+)
+def test_texts_to_look_for_are_a_list_in_which_two_commas_are_one(
+    text: str, wanted: tuple[str, ...]
+) -> None:
+    found = parse(["--duplicate-stdout-filters", text, "--duplicate-stderr-filters=x", "train.py"])
+    assert (found.stdout_filters, found.stderr_filters) == (wanted, ("x",))
+
+
+def test_the_script_of_completion_is_that_of_all_commands() -> None:
+    with pytest.raises(ValueError, match=r"`monarch --show-completion` prints the script for zsh"):
+        parse(["--print-completion", "zsh"])
 
 
 @pytest.mark.parametrize(
@@ -227,18 +251,31 @@ def test_a_standalone_run_has_an_id_of_its_own() -> None:
 def test_a_rank_never_gets_a_gpu_outside_of_what_it_may_use() -> None:
     assert [_allotted("4, 6", rank) for rank in range(2)] == ["4", "6"]
     assert _allotted(None, 2) == "2"
-    for visible in ("4,6", ""):
+    assert _allotted("GPU-8932f937,MIG-2", 1) == "MIG-2"
+    for visible in ("4,6", "4,6,-1,7", "NoDevFiles", ""):
         with pytest.raises(OSError, match="local rank 2 has no GPU"):
             _allotted(visible, 2)
+
+
+@pytest.mark.parametrize(
+    ("visible", "count"),
+    [("NoDevFiles", 0), ("", 0), ("-1", 0), ("0", 1), ("0, 1,-1,2", 2), ("GPU-1,MIG-2", 2)],
+)
+def test_gpus_are_counted_as_cuda_reads_its_variable(
+    monkeypatch: pytest.MonkeyPatch, visible: str, count: int
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert gpus() == count
 
 
 @pytest.mark.torch
 def test_every_option_of_torchrun_is_taken_and_is_in_the_table() -> None:
     run = pytest.importorskip("torch.distributed.run")
+    newer = ("--log-line-prefix-template", "--print-completion")  # of 2.14
     page = (Path(__file__).parents[2] / "docs" / "coming_from_torchrun.md").read_text()
     rows = "".join(line for line in page.splitlines() if line.startswith("| `--"))
     ours = parser("monarch run")._option_string_actions
-    for name in run.get_args_parser()._option_string_actions:
+    for name in (*run.get_args_parser()._option_string_actions, *newer):
         if name not in ("-h", "--help"):
             assert name in ours, name
             short = name.startswith("--") and "_" not in name  # one of two spellings

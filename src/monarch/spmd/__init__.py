@@ -4,12 +4,13 @@
     options   the command line of `torchrun`
     launcher  a script on every rank of some hosts, started again when it fails; `monarch run`
     rank      one rank of it: a program of its own, and what it is told
+    numa      a program on the cores near a GPU, for ``--numa-binding``
 
 Importing this package imports none of them, nor torch.
 
 Read `launcher`, then `rank`.
 
-Imports `_core.plane`, `_startup.monarch_startup`, `actor`, `stacks`.
+Imports `_core.plane`, `_startup.monarch_startup`, `actor`, `config`, `stacks`.
 """
 
 from __future__ import annotations

@@ -20,12 +20,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Collection
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, NamedTuple
 
 from .. import actor
 from .._forwarding import relay
 from .._words import tame
+from ..config import configured
 from .options import ENDING, Options
 from .rank import Attempt, Exit, HostProbe, RankProcess
 
@@ -102,7 +103,8 @@ class Launcher(actor.Actor):
             ValueError: There are too few hosts, or not what `procs` asks for.
         """
         options = self._options
-        if options.log_dir is None and (any(options.redirects) or any(options.tee)):
+        filters = options.stdout_filters, options.stderr_filters
+        if options.log_dir is None and any((*options.redirects, *options.tee, *filters)):
             folder = os.path.join(tempfile.gettempdir(), self._files)
             print(f"monarch run: files of output are in {folder}, on each host", file=sys.stderr)
         for number in itertools.count():
@@ -266,23 +268,25 @@ def launch(hosts: actor.HostMesh, options: Options) -> Outcome:
         ValueError: There are too few hosts, or not what `options.procs` asks for.
     """
     launcher: Any = actor.this_proc().spawn("launcher", Launcher, hosts, options)
-    running = launcher.run.call_one()
     before: dict[int, Any] = {}
-    try:
-        if threading.current_thread() is threading.main_thread():
-            for number in options.signals:
-                before[number] = signal.signal(
-                    number, lambda number, _: launcher.end.broadcast(number)
-                )
-        outcome: Outcome = running.get()
-        return outcome
-    except actor.ActorError as error:
-        # it is about the arguments: no trace of the launcher is of use
-        raise error.exception from None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        launcher.stop("the script has ended").get()
+    # ranks put another head before their lines
+    with configured(prefix_with_rank=False) if options.line_prefix else nullcontext():
+        running = launcher.run.call_one()
+        try:
+            if threading.current_thread() is threading.main_thread():
+                for number in options.signals:
+                    before[number] = signal.signal(
+                        number, lambda number, _: launcher.end.broadcast(number)
+                    )
+            outcome: Outcome = running.get()
+            return outcome
+        except actor.ActorError as error:
+            # it is about the arguments: no trace of the launcher is of use
+            raise error.exception from None
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            launcher.stop("the script has ended").get()
 
 
 def describe(status: int) -> str:

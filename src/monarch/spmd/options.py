@@ -10,40 +10,79 @@ import argparse
 import math
 import os
 import signal
+import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 STDOUT, STDERR = 1, 2  # bits of a choice of streams
-_LAST_PORT = 65535
 ENDING: tuple[int, ...] = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 """The signals of which a rank gets SIGTERM; any other one reaches it as it is."""
 
 _WITHOUT_EFFECT = {
-    "rdzv_backend": "ranks need no rendezvous: one program starts all of them",
-    "rdzv_endpoint": "ranks need no rendezvous: one program starts all of them",
-    "rdzv_conf": "ranks need no rendezvous: one program starts all of them",
-    "node_rank": "hosts are numbered as the mesh of the job has them",
-    "monitor_interval": "the end of a rank is known at once",
-    "start_method": "ranks are programs of their own",
-    "event_log_handler": "there are no such events",
-    "logs_specs": "--log-dir, --redirects and --tee say where output goes",
-    "duplicate_stdout_filters": "`monarch logs --grep` looks for lines",
-    "duplicate_stderr_filters": "`monarch logs --grep` looks for lines",
-    "numa_binding": "numactl before the script does it, with --no-python",
-    "log_line_prefix_template": "lines begin with the rank, [rank 0]",
-    "print_completion": "monarch --show-completion prints such a script, of all commands",
+    **dict.fromkeys(
+        ("rdzv-backend", "rdzv-endpoint", "rdzv-conf"),
+        "ranks need no rendezvous: one program starts all of them",
+    ),
+    "node-rank": "hosts are numbered as the mesh of the job has them",
+    "monitor-interval": "the end of a rank is known at once",
+    "start-method": "ranks are programs of their own",
+    "event-log-handler": "there are no such events",
+    "logs-specs": "--log-dir, --redirects and --tee say where output goes",
 }
-_VARIABLES = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": _WITHOUT_EFFECT["log_line_prefix_template"]}
-"""Variables of torchrun that have no effect, and why."""
-
+_SWITCHES = {
+    "module": "the script is a module, as python -m takes it",
+    "no-python": "the script is a program, not a Python script",
+    "run-path": "the script is run as it is named; the same as no option here",
+    "virtual-local-rank": "each rank sees one device, as LOCAL_RANK 0",
+    "standalone": "no effect: it is always so",
+}
+_VALUES = {  # the default, and what the help shows for the value, and says
+    "nnodes": (None, "N | MIN:MAX", "number of hosts, or fewest and most; default: all there are"),
+    "nproc-per-node": ("1", "N", "ranks per host: a number, gpu, cpu, or auto; default: 1"),
+    "max-restarts": (0, "N", "how often to start again what has failed; default: 0"),
+    "rdzv-id": (None, "ID", "name of the run; default: none"),
+    "role": ("default", "NAME", "ROLE_NAME of the ranks; default: default"),
+    "log-dir": (None, "DIR", "folder for files of output; default: a temporary one"),
+    "redirects": ("0", "R", "streams to files only: 0 to 3, or RANK:R,...; 1 is stdout"),
+    "tee": ("0", "R", "streams to files as well, in the same form"),
+    "local-ranks-filter": ("", "R,...", "local ranks whose output is shown; default: all"),
+    "duplicate-stdout-filters": ("", "TEXT,...", "lines with such a text to a file of each host"),
+    "duplicate-stderr-filters": ("", "TEXT,...", "the same of stderr"),
+    "log-line-prefix-template": ("", "TEMPLATE", "head of each line: ${rank}, ${hostname}, ..."),
+    "numa-binding": (None, "MODE", "cores near its GPU for each rank: node, socket, exclusive, ..."),
+    "master-addr": (None, "HOST", "where rank 0 is reached; default: the name of its host"),
+    "master-port": (0, "PORT", "TCP port of the store there; default: a free one"),
+    "local-addr": (None, "HOST", "the same as --master-addr, for runs on one host"),
+    "signals-to-handle": (
+        "SIGTERM,SIGINT,SIGHUP,SIGQUIT", "S,...", "signals that end the ranks; default: these four"
+    ),
+    "shutdown-timeout": (30.0, "S", "seconds from SIGTERM to SIGKILL; default: 30"),
+    "hang-timeout": (0.0, "S", "show all stacks when no rank prints or ends for S seconds"),
+}  # fmt: skip
+_BOUNDS = {
+    "max-restarts": (0, math.inf, "at least 0"),
+    "master-port": (0, 65535, "a TCP port, or 0 for a free one"),
+    "shutdown-timeout": (0, math.inf, "a number of seconds"),
+    "hang-timeout": (0, sys.float_info.max, "a number of seconds, 0 for never"),
+}
+_SHORT = {"module": ("-m",), "redirects": ("-r",), "tee": ("-t",)}
 _KNOWN = {
-    "rdzv_backend": ("c10d", "etcd", "etcd-v2", "static"),
-    "start_method": ("spawn", "fork", "forkserver"),
-    "logs_specs": ("default",),
-    "numa_binding": ("node", "socket", "exclusive", "core-complex"),
+    "rdzv-backend": ("c10d", "etcd", "etcd-v2", "static"),
+    "start-method": ("spawn", "fork", "forkserver"),
+    "logs-specs": ("default",),
+    "numa-binding": ("node", "socket", "exclusive", "core-complex"),
 }
 """The values to choose from: others are mistakes, as for `torchrun`."""
+
+_VARIABLES = {
+    "log-line-prefix-template": "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE",
+    "shutdown-timeout": "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
+}
+"""Variables that stand for an option beside ``PET_...``, as for `torchrun`."""
+
+LINE_PREFIX = "[${role_name}${local_rank}]:"
+"""Stands before a line of a file or a terminal that several ranks share, as with `torchrun`."""
 
 _LAUNCHERS = ("torchrun", "torch.distributed.run")
 
@@ -89,6 +128,12 @@ class Options(NamedTuple):
         hang_timeout: Seconds in which no rank prints or ends, after which the stacks of all are
             shown; 0 for never.
         virtual_local_rank: Every rank sees one device, as ``LOCAL_RANK`` 0.
+        line_prefix: Stands before each shown line, as a `string.Template` of ``role_name``,
+            ``local_rank``, ``rank`` and ``hostname``; empty for ``[rank N]``.
+        stdout_filters: Lines of stdout with one of these texts go to a file of each host, too.
+        stderr_filters: The same of stderr.
+        numa_binding: Which cores near its GPU a rank is bound to, as `torch.numa.binding` names
+            them; None for all.
         without_effect: Options that were given and have none: name to reason.
     """
 
@@ -111,6 +156,10 @@ class Options(NamedTuple):
     signals: tuple[int, ...] = ENDING
     hang_timeout: float = 0.0
     virtual_local_rank: bool = False
+    line_prefix: str = ""
+    stdout_filters: tuple[str, ...] = ()
+    stderr_filters: tuple[str, ...] = ()
+    numa_binding: str | None = None
     without_effect: Mapping[str, str] = {}
 
 
@@ -127,50 +176,21 @@ def parser(prog: str) -> argparse.ArgumentParser:
     """
     made = _Parser(prog=prog, description="Run a script on every rank of some hosts.")
 
-    def add(name: str, *more: str, **how: Any) -> None:
-        spellings = {f"--{name}": None, f"--{name.replace('-', '_')}": None, **dict.fromkeys(more)}
-        default = os.environ.get(f"PET_{name.upper().replace('-', '_')}", how.pop("default", None))
-        help_text = how.pop("help", None) or f"no effect: {_WITHOUT_EFFECT[name.replace('-', '_')]}"
-        made.add_argument(*spellings, default=default, help=help_text, **how)
+    def add(name: str, default: Any = None, **how: Any) -> None:
+        spellings = f"--{name}", f"--{name.replace('-', '_')}", *_SHORT.get(name, ())
+        names = f"PET_{name.upper().replace('-', '_')}", _VARIABLES.get(name, "")
+        default = next((os.environ[each] for each in names if os.environ.get(each)), default)
+        made.add_argument(*dict.fromkeys(spellings), default=default, **how)
 
-    def switch(name: str, *more: str, text: str | None = None) -> None:
-        add(name, *more, action="store_true", default="0", help=text)
-
-    about = "number of hosts, or the fewest and the most; default: all there are"
-    add("nnodes", metavar="N | MIN:MAX", help=about)
-    about = "ranks per host: a number, gpu, cpu, or auto; default: 1"
-    add("nproc-per-node", default="1", metavar="N", help=about)
-    about = "how often to start again what has failed; default: 0"
-    add("max-restarts", type=int, default=0, metavar="N", help=about)
-    add("rdzv-id", metavar="ID", help="name of the run; default: none")
-    add("role", default="default", metavar="NAME", help="ROLE_NAME of the ranks; default: default")
-    switch("module", "-m", text="the script is a module, as python -m takes it")
-    switch("no-python", text="the script is a program, not a Python script")
-    switch("run-path", text="the script is run as it is named; the same as no option here")
-    about = "folder for files of --redirects and --tee; default: a temporary one"
-    add("log-dir", metavar="DIR", help=about)
-    about = "streams to files only: 0 to 3, or RANK:R,...; 1 is stdout"
-    add("redirects", "-r", default="0", metavar="R", help=about)
-    add("tee", "-t", default="0", metavar="R", help="streams to files as well, in the same form")
-    about = "local ranks whose output is shown; default: all"
-    add("local-ranks-filter", default="", metavar="R,...", help=about)
-    about = "where rank 0 is reached, and the store, by anybody; default: the name of its host"
-    add("master-addr", metavar="HOST", help=about)
-    about = "TCP port of the store there; default: a free one"
-    add("master-port", type=int, default=0, metavar="PORT", help=about)
-    add("local-addr", metavar="HOST", help="the same as --master-addr, for runs on one host")
-    names = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
-    about = f"signals that end the ranks; default: {names}"
-    add("signals-to-handle", default=names, metavar="S,...", help=about)
-    limit = os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "30")
-    about = "seconds from SIGTERM to SIGKILL"
-    add("shutdown-timeout", type=float, default=limit, metavar="S", help=about)
-    about = "show all stacks when no rank prints or ends for S seconds"
-    add("hang-timeout", type=float, default=0, metavar="S", help=about)
-    switch("virtual-local-rank", text="each rank sees one device, as LOCAL_RANK 0")
-    switch("standalone", text="no effect: it is always so")
-    for name in _WITHOUT_EFFECT:
-        add(name.replace("_", "-"), metavar="X", choices=_KNOWN.get(name))
+    for name, (default, shown, about) in _VALUES.items():
+        kind = type(default) if type(default) in (int, float) else None
+        known = _KNOWN.get(name)
+        add(name, default, metavar=shown, help=about, type=kind, choices=known)
+    for name, about in _SWITCHES.items():
+        add(name, "0", action="store_true", help=about)
+    for name, why in _WITHOUT_EFFECT.items():
+        add(name, metavar="X", help=f"no effect: {why}", choices=_KNOWN.get(name))
+    add("print-completion", metavar="SHELL", type=_elsewhere, help="see monarch --show-completion")
     made.add_argument("script", help="the script, its module, or a program")
     made.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
     return made
@@ -182,22 +202,12 @@ def options_of(parsed: argparse.Namespace) -> Options:
     Raises:
         ValueError: An option has a value that makes no sense.
     """
-    if parsed.max_restarts < 0:
-        raise ValueError(f"--max-restarts is at least 0, got {parsed.max_restarts}")
-    if not 0 <= parsed.master_port <= _LAST_PORT:
-        raise ValueError(
-            f"--master-port is a TCP port, or 0 for a free one, got {parsed.master_port}"
-        )
-    if not parsed.shutdown_timeout >= 0:
-        raise ValueError(
-            f"--shutdown-timeout is a number of seconds, got {parsed.shutdown_timeout}"
-        )
-    if not 0 <= parsed.hang_timeout < math.inf:
-        raise ValueError(
-            f"--hang-timeout is a number of seconds, 0 for never, got {parsed.hang_timeout}"
-        )
+    for name, (least, most, means) in _BOUNDS.items():
+        if not least <= (got := _of(parsed, name)) <= most:
+            raise ValueError(f"--{name} is {means}, got {got}")
     if _on(parsed.module) and _on(parsed.no_python):
         raise ValueError("--module and --no-python exclude each other")
+    tee = _streams("--tee", parsed.tee)
     return Options(
         script=parsed.script,
         args=tuple(parsed.args),
@@ -210,7 +220,7 @@ def options_of(parsed: argparse.Namespace) -> Options:
         no_python=_on(parsed.no_python),
         log_dir=parsed.log_dir,
         redirects=_streams("--redirects", parsed.redirects),
-        tee=_streams("--tee", parsed.tee),
+        tee=tee,
         shown_local_ranks=_ranks(parsed.local_ranks_filter),
         master_addr=parsed.master_addr or parsed.local_addr,
         master_port=parsed.master_port,
@@ -218,12 +228,13 @@ def options_of(parsed: argparse.Namespace) -> Options:
         hang_timeout=parsed.hang_timeout,
         signals=_signals(parsed.signals_to_handle),
         virtual_local_rank=_on(parsed.virtual_local_rank),
+        line_prefix=parsed.log_line_prefix_template or (LINE_PREFIX if any(tee) else ""),
+        stdout_filters=_texts(parsed.duplicate_stdout_filters),
+        stderr_filters=_texts(parsed.duplicate_stderr_filters),
+        numa_binding=parsed.numa_binding,
         without_effect={
-            f"--{name.replace('_', '-')}": why
-            for name, why in _WITHOUT_EFFECT.items()
-            if getattr(parsed, name)
-        }
-        | {name: why for name, why in _VARIABLES.items() if os.environ.get(name)},
+            f"--{name}": why for name, why in _WITHOUT_EFFECT.items() if _of(parsed, name)
+        },
     )
 
 
@@ -238,6 +249,10 @@ def parse(arguments: Sequence[str], prog: str = "torchrun") -> Options:
         ValueError: They make no sense; the message says which.
     """
     return options_of(parser(prog).parse_args(list(arguments)))
+
+
+def _of(parsed: argparse.Namespace, name: str) -> Any:
+    return getattr(parsed, name.replace("-", "_"))
 
 
 def _on(switch: bool | str) -> bool:
@@ -308,6 +323,18 @@ def _streams(option: str, text: str) -> Streams:
     if any(not 0 <= bits <= STDOUT | STDERR for bits in (found.of_all, *found.of_some.values())):
         raise ValueError(f"{option}: 0 is none, 1 stdout, 2 stderr, 3 both; got {text!r}")
     return found
+
+
+def _texts(text: str) -> tuple[str, ...]:
+    """The texts of a list with commas; two commas are one in a text."""
+    parts = text.replace(",,", "\0").split(",")
+    return tuple(part.replace("\0", ",") for part in parts if part)
+
+
+def _elsewhere(shell: str) -> NoReturn:
+    raise argparse.ArgumentTypeError(
+        f"`monarch --show-completion` prints the script for {shell}, of all commands"
+    )
 
 
 def _ranks(text: str) -> frozenset[int] | None:

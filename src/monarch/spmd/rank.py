@@ -15,6 +15,7 @@ import glob
 import io
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -22,20 +23,22 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
+from string import Template
 from typing import Any, NamedTuple
 
-from .._ours import APPEND, Folder, opened
+from .._ours import APPEND, opened
 from .._stack_dump import FILE as STACK_FILE
 from .._stack_dump import SIGNAL as STACK_SIGNAL
 from ..actor import Actor, Point, concurrent_endpoint, context, endpoint
 from ..stacks import capture
+from . import numa
 from .elastic import own_name, variables
-from .options import STDERR, STDOUT, Options
+from .options import LINE_PREFIX, STDERR, STDOUT, Options
 from .torch_store import TorchStore
 
 _STARTUP = Path(__file__).parents[1] / "_startup"
@@ -44,6 +47,7 @@ _NOT_STARTED = 127  # the exit status of shells for a command that can't be star
 # seconds in which what the script has left in its pipes is read, if another process holds them open
 _REST = 1.0
 _LOCALHOST = "localhost"
+_DEVICE = re.compile(r"\d|GPU-|MIG-")
 
 
 class Exit(NamedTuple):
@@ -180,10 +184,11 @@ class RankProcess(Actor):
     def _start(
         self, environment: dict[str, str], local: int, attempt: Attempt
     ) -> tuple[_Streams, subprocess.Popen[bytes]]:
-        streams = self._streams = _Streams(self._options, local, attempt)
+        rank = int(environment["RANK"])
+        streams = self._streams = _Streams(self._options, rank, local, attempt)
         try:
             self._process = subprocess.Popen(
-                self._command(),
+                self._command(local),
                 stdin=subprocess.DEVNULL,
                 stdout=streams.stdout.target,
                 stderr=streams.stderr.target,
@@ -224,12 +229,18 @@ class RankProcess(Actor):
         if self._process is not None:
             self._process.kill()
 
-    def _command(self) -> list[str]:
+    def _command(self, local: int) -> list[str]:
         options = self._options
-        if options.no_python:
-            return [options.script, *options.args]
-        by = ["-m"] if options.module else []
-        return [sys.executable, "-u", *by, options.script, *options.args]
+        command = [options.script, *options.args]
+        if not options.no_python:
+            command = [sys.executable, "-u", *(["-m"] if options.module else []), *command]
+        if options.virtual_local_rank:
+            one = _allotted(os.environ.get("CUDA_VISIBLE_DEVICES"), local)
+            command = ["env", f"CUDA_VISIBLE_DEVICES={one}", "LOCAL_RANK=0", *command]
+        if options.numa_binding:  # before that: it looks at all GPUs of the host
+            near = [sys.executable, "-m", numa.__name__, options.numa_binding, str(local)]
+            command = [*near, *command]
+        return command
 
     def _environment(self, point: Point, attempt: Attempt, error_file: Path) -> dict[str, str]:
         options = self._options
@@ -253,11 +264,6 @@ class RankProcess(Actor):
             made.setdefault("GLOO_SOCKET_IFNAME", "lo")
         if _local(point) > 1:
             made.setdefault("OMP_NUM_THREADS", "1")
-        if options.virtual_local_rank:
-            made["CUDA_VISIBLE_DEVICES"] = _allotted(
-                made.get("CUDA_VISIBLE_DEVICES"), int(made["LOCAL_RANK"])
-            )
-            made["LOCAL_RANK"] = "0"
         if attempt.ways:
             way = attempt.ways[int(made["GROUP_RANK"])]
             made["MONARCH_STORE_AT"] = f"{way}:{attempt.port}:{attempt.address}"
@@ -269,39 +275,68 @@ class RankProcess(Actor):
         return made
 
 
+class _Way:
+    """A way for what a stream says: to a file or the terminal, as it comes or line by line.
+
+    Args:
+        file: Where it goes.
+        head: Stands before each line; without one all goes as it comes.
+        texts: Only lines with one of these go; none for all.
+    """
+
+    def __init__(self, file: io.FileIO, head: bytes = b"", texts: Sequence[bytes] = ()) -> None:
+        self._file, self._head, self._texts = file, head, texts
+        self._rest = b""  # of a line that has not ended
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether the script may have the file itself."""
+        return not self._file.closefd and not self._head
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            if len(self._rest) > _TAIL:  # is none: nothing is held for ever
+                lines, self._rest = [*lines, self._rest], b""
+            texts = self._texts or (b"",)
+            chosen = [line for line in lines if any(text in line for text in texts)]
+            data = b"".join(self._head + line + b"\n" for line in chosen)
+        with suppress(OSError):  # a full disk is no reason to stop a training
+            while data:
+                data = data[self._file.write(data) :]
+
+    def close(self) -> None:
+        if self._rest:
+            self.write(b"\n")
+        self._file.close()
+
+
 class _Stream:
     """The destination of a stream of the script.
 
     It is that of this proc, as it is or through a thread that passes it on.
 
     Args:
-        fd: Descriptor of the stream here.
-        shown: Whether it goes to that.
-        folder: Opens the folder of the file that it goes to, too; None: it goes to none.
-        name: The name of the file.
+        ways: Where it goes.
         keep: Bytes of its end to keep.
     """
 
-    def __init__(
-        self, fd: int, shown: bool, folder: Callable[[], Folder] | None, name: str, keep: int
-    ) -> None:
-        self._out = fd if shown else None
-        self._file = None
+    def __init__(self, ways: Sequence[_Way], keep: int) -> None:
+        self._ways = ways
         self._keep = keep
         self._kept = b""
         self._read: int | None = None
         self._thread: threading.Thread | None = None
         self.last_output = time.time()
-        self.target: int | None = None if shown else subprocess.DEVNULL
-        if folder is not None:
-            with folder() as opened:
-                self._file = io.FileIO(opened.open(name, APPEND), "ab")
-        if folder is not None or keep:
+        self.target = ways[0].fileno() if ways else subprocess.DEVNULL
+        if keep or not all(way.is_direct for way in ways):
             self._read, self.target = os.pipe()
 
     def started(self) -> None:
         if self._read is not None:
-            assert self.target is not None
             os.close(self.target)
             self._thread = threading.Thread(
                 target=self._pass_on, name="monarch-rank-output", daemon=True
@@ -321,32 +356,44 @@ class _Stream:
             self.last_output = time.time()
             if self._keep:
                 self._kept = (self._kept + data)[-self._keep :]
-            if self._out is not None:
-                _write(self._out, data)
-            if self._file is not None:
-                with suppress(OSError):  # a full disk is no reason to stop a training
-                    self._file.write(data)
+            for way in self._ways:
+                way.write(data)
         os.close(self._read)
-        if self._file is not None:
-            self._file.close()
+        for way in self._ways:
+            way.close()
 
 
 class _Streams:
-    def __init__(self, options: Options, local_rank: int, attempt: Attempt) -> None:
+    def __init__(self, options: Options, rank: int, local_rank: int, attempt: Attempt) -> None:
         shown = options.shown_local_ranks is None or local_rank in options.shown_local_ranks
         redirected, teed = options.redirects.of(local_rank), options.tee.of(local_rank)
         top = options.log_dir or tempfile.gettempdir()
         run = options.run_id if options.log_dir else f"{attempt.files}/{options.run_id}"
-        place = os.path.join(top, run, f"attempt_{attempt.number}", str(local_rank))
-        folder = partial(opened, place, make=True, root=top)
+        place = os.path.join(top, run, f"attempt_{attempt.number}")
+        names = {"role_name": options.role, "rank": rank, "local_rank": local_rank}
 
-        def stream(fd: int, bit: int, name: str, keep: int) -> _Stream:
-            kept = folder if (redirected | teed) & bit else None
-            return _Stream(fd, shown and not (redirected & ~teed & bit), kept, name, keep)
+        def head(template: str) -> bytes:
+            return Template(template).safe_substitute(names, hostname=socket.gethostname()).encode()
+
+        def file(folder: str, name: str) -> io.FileIO:
+            with opened(folder, make=True, root=top) as there:
+                return io.FileIO(there.open(name, APPEND), "ab")
+
+        def stream(fd: int, bit: int, name: str, keep: int, texts: Sequence[str]) -> _Stream:
+            ways = []
+            if shown and not (redirected & ~teed & bit):
+                ways.append(_Way(io.FileIO(fd, "wb", closefd=False), head(options.line_prefix)))
+                if texts:
+                    one, words = file(place, f"filtered_{name}"), [each.encode() for each in texts]
+                    ways.append(_Way(one, head(options.line_prefix or LINE_PREFIX), words))
+            if (redirected | teed) & bit:
+                ways.append(_Way(file(os.path.join(place, str(local_rank)), name)))
+            return _Stream(ways, keep)
 
         # otherwise it is not looked at
-        self.stdout = stream(1, STDOUT, "stdout.log", 1 if options.hang_timeout else 0)
-        self.stderr = stream(2, STDERR, "stderr.log", _TAIL)
+        keep = 1 if options.hang_timeout else 0
+        self.stdout = stream(1, STDOUT, "stdout.log", keep, options.stdout_filters)
+        self.stderr = stream(2, STDERR, "stderr.log", _TAIL, options.stderr_filters)
 
     @property
     def last_output(self) -> float:
@@ -360,12 +407,6 @@ class _Streams:
     def finish(self) -> None:
         self.stdout.finish()
         self.stderr.finish()
-
-
-def _write(fd: int, data: bytes) -> None:
-    with suppress(OSError):
-        while data:
-            data = data[os.write(fd, data) :]
 
 
 def _recorded(file: Path) -> tuple[float, str] | None:
@@ -387,13 +428,21 @@ def _allotted(visible: str | None, local_rank: int) -> str:
     """
     if visible is None:
         return str(local_rank)
-    devices = [device.strip() for device in visible.split(",") if device.strip()]
+    devices = _named(visible)
     if local_rank >= len(devices):
         raise OSError(
             f"--virtual-local-rank: local rank {local_rank} has no GPU, as CUDA_VISIBLE_DEVICES is"
             f" {visible!r}; start as many ranks as it names"
         )
     return devices[local_rank]
+
+
+def _named(visible: str) -> list[str]:
+    """The devices of ``CUDA_VISIBLE_DEVICES``, up to the first that is none, as CUDA reads it.
+
+    ``NoDevFiles``, where Slurm has allotted none, is none, and so is -1.
+    """
+    return list(takewhile(_DEVICE.match, (device.strip() for device in visible.split(","))))
 
 
 def _local(point: Point) -> int:
@@ -404,6 +453,5 @@ def gpus() -> int:
     """How many GPUs of NVIDIA this process may use."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        devices = filter(str.strip, visible.split(","))
-        return sum(not device.startswith("-") for device in devices)
+        return len(_named(visible))
     return len(glob.glob("/dev/nvidia[0-9]*"))
