@@ -7,10 +7,14 @@ memory, hasty exits.
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from helpers.processes import agent_of
 from helpers.scripts import run_script
 
 pytest.importorskip("torch", reason="distributed tensors need torch")
@@ -163,6 +167,53 @@ def test_ranks_that_have_yet_to_meet_a_dead_one_do_not_wait_for_it(
 
 def _size_of(group: torch.distributed.ProcessGroup) -> torch.Tensor:
     return torch.tensor(float(group.size()))
+
+
+CLOSED = "[gloo/transport/tcp/pair.cc:537] Connection closed by peer"
+
+
+def lose(victim: int, late: float) -> None:
+    """What gloo makes of the death of a peer; the agent, which tells of it, stands still meanwhile."""
+    agent = agent_of(os.getpid())
+    if victim:
+        os.kill(agent, signal.SIGSTOP)
+        threading.Timer(late, os.kill, (agent, signal.SIGCONT)).start()
+        os.kill(victim, signal.SIGKILL)
+    raise RuntimeError(CLOSED)
+
+
+def by_fetch(victim: int) -> None:
+    inspect(remote(lose, propagate=lambda victim, late: torch.ones(1))(victim, 0.5))
+
+
+def by_call(victim: int) -> None:
+    remote(lose).call(victim, 0.5).get()
+
+
+def by_first_call(victim: int) -> None:
+    remote(lose)(victim, 0.5)
+
+
+@pytest.mark.parametrize("ask", [by_fetch, by_call, by_first_call])
+def test_a_death_is_named_however_late_the_agent_tells_of_it(
+    spawn: Spawn, faults: Faults, ask: Any
+) -> None:
+    with spawn(2).activate() as mesh:
+        victim = remote("os.getpid").call().get().values()[1]
+        with (
+            mesh.slice(gpus=0).activate(),
+            pytest.raises(SupervisionError, match=r"\[1\] has failed") as raised,
+        ):
+            ask(victim)
+    assert isinstance(raised.value.__cause__, RemoteException)
+    assert CLOSED in str(raised.value.__cause__)
+    faults.wait_for(1)
+
+
+@pytest.mark.parametrize("ask", [by_fetch, by_call, by_first_call])
+def test_an_error_of_the_network_without_a_death_stays_what_it_is(spawn: Spawn, ask: Any) -> None:
+    with spawn(1).activate(), pytest.raises(RemoteException, match="Connection closed by peer"):
+        ask(0)
 
 
 def test_a_loop_without_fetches_hears_of_a_dead_worker(spawn: Spawn, faults: Faults) -> None:

@@ -25,7 +25,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import monarch
-from monarch import Stream, fetch_shard, get_active_mesh, inspect, no_mesh, slice_mesh
+from monarch import Stream, fetch_shard, get_active_mesh, inspect, no_mesh, remote, slice_mesh
 from monarch.actor import Actor, ProcMesh, endpoint, this_host
 from monarch.tensor_engine import (
     OperatorError,
@@ -645,6 +645,40 @@ def test_only_tensors_are_distributed(mesh: Any) -> None:
     made = nn.Linear(2, 2)
     made.load_state_dict(distribute(layer.state_dict()))
     assert inspect(made.bias).tolist() == layer.bias.tolist()
+
+
+HIDING: dict[str, Any] = {
+    "MeshSliceTensor": lambda x: x.slice_mesh(gpus=1),
+    "Linear": lambda x: nn.Linear(2, 2),
+    "SGD": lambda x: torch.optim.SGD([x]),
+    "generator": lambda x: nn.Linear(2, 2).parameters(),
+    "map": lambda x: map(torch.sin, [x]),
+    "set": lambda x: {x},
+}
+
+
+@pytest.mark.parametrize("kind", HIDING)
+@pytest.mark.parametrize("function", [fetch_shard, inspect, distribute])
+def test_what_hides_tensors_is_refused_not_passed_over(mesh: Any, kind: str, function: Any) -> None:
+    x = torch.ones(2)
+    with pytest.raises(TypeError, match=f"in lists, tuples and dicts, got a {kind}"):
+        function([x, HIDING[kind](x)])
+
+
+def test_what_has_no_tensors_is_fetched_as_it_is(mesh: Any) -> None:
+    given = {"x": torch.ones(2), "names": {"a"}, "layer": nn.ReLU(), "step": 3, "none": None}
+    found = inspect(given)
+    assert found.pop("x").tolist() == [1.0, 1.0]
+    assert found == {key: given[key] for key in ("names", "layer", "step", "none")}
+
+
+def test_a_part_of_a_tensor_is_moved_and_not_sent(mesh: Any) -> None:
+    part = torch.ones(2).slice_mesh(gpus=1)
+    with pytest.raises(TypeError, match="move it with to_mesh"):
+        remote(repr)(part)
+    with pytest.raises(TypeError, match="move it with to_mesh"):
+        remote(repr).call(part)
+    assert inspect(part.to_mesh(mesh.slice(gpus=0))).tolist() == [1.0, 1.0]
 
 
 def test_coordinates_are_a_dict_or_keywords(mesh: Any) -> None:

@@ -79,3 +79,18 @@ def test_a_result_of_another_type_than_planned_is_an_error(mesh: Any) -> None:
     x = torch.ones(2)
     with pytest.raises(RemoteException, match=r"torch.float64 of shape \(2,\) on this rank"):
         inspect(other(x))
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_a_loss_of_one_sample_has_the_shape_that_kernels_give_it(mesh: Any, reduction: str) -> None:
+    def loss() -> Any:
+        given = torch.tensor([0.1, 0.2, 0.4, 0.8], requires_grad=True)
+        label = torch.tensor([3, 0, -1, 1])
+        made = functional.multilabel_margin_loss(given, label, reduction=reduction)
+        made.backward()
+        return made.detach(), given.grad
+
+    there = inspect(loss())
+    with no_mesh.activate():
+        for got, wanted in zip(there, loss(), strict=True):
+            torch.testing.assert_close(got, wanted)

@@ -12,12 +12,13 @@ from . import extension as extension
 from .actors.base_cell import BaseCell as Owner
 from .actors.cell import actors_of
 from .actors.context import NotYet, current_hub, running
+from .actors.deaths import await_cause
 from .actors.endpoint import describe_class
 from .actors.log import set_level
 from .actors.pulse import begun_by, handled_by, status_of
 from .actors.request import Gather, StopCall, StreamCall
 from .calls.delivered_failures import loss
-from .calls.failed_call import NETWORK, FailedCall, Reply
+from .calls.failed_call import FailedCall, Reply, is_of_network
 from .calls.future import when_done
 from .calls.message import SETTLE, TRACE, UPDATE_CLASS, encode_meta
 from .calls.pending import PendingCall, PendingOperation, debugged, notice, operation_of, subscribe

@@ -161,6 +161,9 @@ class MeshSliceTensor:
         """See `monarch.to_mesh`."""
         return _to_mesh(self, mesh, stream)
 
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{self!r} can't be sent: move it with to_mesh, and send that")
+
     def __repr__(self) -> str:
         return f"<what {self.mesh.extent} has of {self.tensor!r}>"
 

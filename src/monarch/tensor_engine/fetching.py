@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from .._core.plane import NETWORK, after
+from .._core.plane import FailedCall, Promise, after, await_cause, block, is_of_network
 from ..actor import Future, SupervisionError
 from . import operand_checks
 from .activation import get_active_mesh, no_mesh
+from .collectives import MeshSliceTensor
 from .device_mesh import DeviceMesh
 from .engine import Engine
 from .errors import RemoteException
@@ -21,7 +23,6 @@ from .tensor import Tensor
 
 # what torch makes of data that a program has at hand: `torch.tensor([1, 2])`
 _LIFT = torch.ops.aten.lift_fresh_copy.default
-_LOOKS, _PAUSE = 20, 0.01  # for a death: how many, and seconds
 
 
 def fetch_shard(obj: Any, shard: dict[str, int] | None = None, **coords: int) -> Future[Any]:
@@ -47,10 +48,10 @@ def fetch_shard(obj: Any, shard: dict[str, int] | None = None, **coords: int) ->
             active.
         KeyError: There is no such dimension.
         IndexError: There is no such coordinate.
-        TypeError: The tensors are of several meshes or streams, or one is a local tensor; `shard`
-            is no dict.
+        TypeError: The tensors are of several meshes or streams, or one is a local tensor, or is in
+            something that is not looked into, such as a module; `shard` is no dict.
     """
-    leaves, tree = pytree.tree_flatten(obj)
+    leaves, tree = _leaves("fetch_shard", obj)
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
@@ -133,12 +134,6 @@ def distribute(obj: Any, split: str | Mapping[str, int] | None = None) -> Any:
             )
 
     def place(leaf: Any) -> Any:
-        if isinstance(leaf, (torch.nn.Module, torch.optim.Optimizer)) and leaf.state_dict():
-            raise TypeError(
-                "distribute takes tensors, in lists, tuples and dicts, got a"
-                f" {type(leaf).__name__}. Make one while the mesh is active, and let it load the"
-                " state: new.load_state_dict(distribute(old.state_dict()))"
-            )
         if isinstance(leaf, Tensor) and cuts:
             raise ValueError(
                 "distribute(split=...) cuts local tensors, and this one is distributed already, as"
@@ -155,7 +150,33 @@ def distribute(obj: Any, split: str | Mapping[str, int] | None = None) -> Any:
                 placed = _part(placed, mesh, label, dim)
             return placed.requires_grad_(leaf.requires_grad)
 
-    return pytree.tree_map(place, obj)
+    leaves, tree = _leaves("distribute", obj)
+    return pytree.tree_unflatten(map(place, leaves), tree)
+
+
+def _leaves(name: str, obj: Any) -> tuple[list[Any], Any]:
+    """Take a tree apart.
+
+    Raises:
+        TypeError: There are tensors in it that would not be seen.
+    """
+    leaves, tree = pytree.tree_flatten(obj)
+    for leaf in filter(_hides_tensors, leaves):
+        raise TypeError(
+            f"{name} takes tensors, in lists, tuples and dicts, got a {type(leaf).__name__}. Of a"
+            " module and an optimizer give the state, and load it into one that was made while the"
+            " mesh is active: new.load_state_dict(distribute(old.state_dict())); of an iterator a"
+            " list, of slice_mesh what to_mesh makes of it"
+        )
+    return leaves, tree
+
+
+def _hides_tensors(leaf: Any) -> bool:
+    if isinstance(leaf, (torch.nn.Module, torch.optim.Optimizer)):
+        return bool(leaf.state_dict())
+    if isinstance(leaf, AbstractSet):
+        return any(isinstance(each, torch.Tensor) for each in leaf)
+    return isinstance(leaf, (MeshSliceTensor, Iterator))
 
 
 def _part(tensor: torch.Tensor, mesh: DeviceMesh, label: str, dim: int) -> torch.Tensor:
@@ -212,20 +233,21 @@ def rank_at(mesh: DeviceMesh, coords: dict[str, int]) -> int:
 
 
 def raise_poison(replies: Iterable[Any], engine: Engine) -> None:
-    """Raise if a rank has answered with an error; the death behind it, if it is of the network.
-
-    The news of a death may come a moment later.
-    """
-    for reply in replies:
-        if type(reply) is Poison:
-            error = RemoteException(reply)
-            for _ in range(_LOOKS if NETWORK.search(reply.error) else 0):
-                try:
-                    engine.executor.check(engine.everyone)
-                except SupervisionError as death:
-                    raise death from error
-                time.sleep(_PAUSE)
-            raise error
+    """Raise if a rank has answered with an error; the death behind it, if it is of the network."""
+    poison = next((reply for reply in replies if type(reply) is Poison), None)
+    if poison is None:
+        return
+    error, why = RemoteException(poison), poison.error
+    if is_of_network(why):
+        settled: Promise[None] = Promise()
+        mate, call = engine.executor.address(poison.rank), FailedCall("the tensor engine")
+        await_cause(call, mate, why, partial(settled.resolve, None))
+        block(settled.future, None)  # not `get`: an event loop waits as well
+        try:
+            engine.executor.check(engine.everyone)
+        except SupervisionError as death:
+            raise death from error
+    raise error
 
 
 def read_here(answers: Future[Any], read: Any) -> Future[Any]:

@@ -28,6 +28,7 @@ _INSTEAD = {
     "cond": ", as only ranks know the condition; torch.where(condition, a, b) can",
     "flex_attention": "; torch.nn.functional.scaled_dot_product_attention(attn_mask=...) can",
 }
+_MARGIN = "aten::multilabel_margin_loss_forward"
 _SHAPING = ("aten::arange", "aten::range")  # numbers are shapes, even where there is an ``out=``
 _UNSPECIFIED = ("aten::empty", "aten::new_empty")  # their results have unknown content
 
@@ -246,6 +247,8 @@ def make_plan(
         except RuntimeError as error:
             # a dozen lines of torch that lead to a shape say nothing about it
             raise error.with_traceback(None) from None
+        if operator.name == _MARGIN and inputs[0].dim() < 2:  # of which torch says (1,)
+            result = result[0].reshape(()), result[1]
         written = _written(operator, fake_args, fake_kwargs, inputs)
         known = operator.known and all(prod(meta.shape) == 1 for meta in metas)
         return _plan(result, inputs, written, range(len(inputs)), known, _moved(inputs, metas))

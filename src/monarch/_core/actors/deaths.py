@@ -31,9 +31,16 @@ _JUST_NOW = 1.0
 
 
 def await_cause(
-    call: FailedCall, mate: ProcAddress, reply: Reply, end: Callable[[], object]
+    call: FailedCall, mate: ProcAddress, reply: Reply | str, end: Callable[[], object]
 ) -> None:
-    """Call `end` once it is known why the rank on `mate` answered so, or can't be, in time."""
+    """Call `end` once it is known why the rank on `mate` answered so, or can't be, in time.
+
+    Args:
+        call: Gets the death, if there was one.
+        mate: Where the rank is.
+        reply: What it has answered, or the text of the error in that.
+        end: May be called at once, or later on the poller's thread.
+    """
     hub = _hub() if is_of_network(reply) else None
     if hub is None:
         end()

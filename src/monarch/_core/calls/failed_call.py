@@ -176,17 +176,14 @@ def _is_death(reply: Reply) -> bool:
     return lost is not None and not lost.is_stop
 
 
-def is_of_network(reply: Reply) -> bool:
-    """Return whether a rank has raised what the loss of a connection leads to."""
-    return (
-        isinstance(reply, Frame)
-        and reply.flags == ERROR
-        and NETWORK.search(said_by(reply)) is not None
-    )
+def is_of_network(reply: Reply | str) -> bool:
+    """Return whether a rank has raised, or a text says, what the loss of a connection leads to."""
+    text = said_by(reply) if isinstance(reply, Frame) and reply.flags == ERROR else reply
+    return isinstance(text, str) and _NETWORK.search(text) is not None
 
 
 # of Python, torch's stores, gloo and NCCL
-NETWORK = re.compile(
+_NETWORK = re.compile(
     r"\b(Connection\w*|BrokenPipe|DistNetwork|DistStore|DistBackend)Error\b"
     r"|gloo/transport|Connection (closed|reset) by peer|NCCL"
 )
