@@ -12,8 +12,10 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from .._words import TameStream, bare, tame
 from ..errors import MonarchError
@@ -58,6 +60,40 @@ _PASS_ON = {"run", "serve", "exec", "shell"}
 """Commands that pass on the output of programs, byte by byte where it goes to a file."""
 
 
+class _AsItIs:
+    """Takes the values of a parameter that need no conversion as they are, all others as typer does.
+
+    From 0.29 on typer has pydantic look at each value, also at defaults, and takes 85 ms to import
+    it. Other releases have no such attribute of parameters, and don't look at this one.
+    """
+
+    @staticmethod
+    def coerce(value: Any, param: Any, ctx: Any) -> Any:
+        kind = param.type_descriptor.annotation
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        if kind == list[str]:
+            return list(value)
+        if isinstance(value, kind):
+            return value
+        param._runtime_param = None  # typer makes its own
+        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+
+class _Lean:
+    def get_params(self, ctx: Any) -> Any:
+        found: Any = super().get_params(ctx)  # type: ignore[misc]
+        for param in found:
+            param._runtime_param = getattr(param, "_runtime_param", None) or _AsItIs
+        return found
+
+
+class _Command(_Lean, TyperCommand): ...
+
+
+class _Group(_Lean, TyperGroup): ...
+
+
 def commands(first: str | None = None) -> typer.Typer:
     """Make the command line.
 
@@ -67,6 +103,7 @@ def commands(first: str | None = None) -> typer.Typer:
     """
     app = typer.Typer(
         name="monarch",
+        cls=_Group,
         help="Actors on meshes of processes: workers, jobs, secrets.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -80,8 +117,8 @@ def commands(first: str | None = None) -> typer.Typer:
     for panel, module, _ in chosen or listed:
         found = import_module(f".{module}", __package__).app
         for command in found.registered_commands:
-            command.rich_help_panel = panel
-        app.add_typer(found, rich_help_panel=panel)
+            command.rich_help_panel, command.cls = panel, _Command
+        app.add_typer(found, rich_help_panel=panel, cls=_Group)
     return app
 
 

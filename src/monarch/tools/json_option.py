@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
 
-from .._words import named
+from .._words import aligned, named
 from ..logs.terminal import coloured
 
 _STYLES = {
@@ -44,3 +44,10 @@ def print_lines(lines: Iterable[tuple[str, str]]) -> None:
     """Print lines of a report, each in the style of its kind."""
     for kind, text in lines:
         print(styled(kind, text, sys.stdout))
+
+
+def print_table(headings: str, rows: Iterable[tuple[str, Sequence[str]]]) -> None:
+    """Print rows, each in the style of its kind, below headings: names and errors as they are."""
+    kinds, cells = zip(("head", headings.split()), *rows, strict=True)
+    lines = aligned([[named(cell) for cell in row] for row in cells])
+    print_lines(zip(kinds, lines, strict=True))

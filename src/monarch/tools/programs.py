@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from .._words import duration, named
+from .._words import duration
 from ..errors import SupervisionError
 from ..programs import Program, connect, find, procs_of
 from .found import PROGRAM, found
-from .json_option import JSON, print_result
+from .json_option import JSON, print_result, print_table
 from .utils import Misuse
-
-_WIDEST = 2000  # characters
 
 app = typer.Typer()
 
@@ -30,18 +24,18 @@ def list_programs(program: PROGRAM = None, as_json: JSON = False) -> None:
     rows = [_row(each) for each in _chosen(program)]
     if as_json:
         print_result(rows, 2)
-        return
-    if not rows:
+    elif rows:
+        print_table("pid kind for hosts meshes command", [("plain", _cells(row)) for row in rows])
+    else:
         print("No Monarch program of yours runs on this machine.")
-        return
-    table = table_of("pid> kind for> hosts> meshes command")
-    for row in rows:
-        told = ", ".join(f"{name} ({procs})" for name, procs in row["meshes"].items())
-        table.add_row(
-            str(row["pid"] or "?"), row["kind"], duration(time.time() - row["since"]),
-            str(len(row["hosts"]) or "-"), Text(named(row["error"] or told or "-")), Text(named(row["command"])),
-        )  # fmt: skip
-    console().print(table)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    told = ", ".join(f"{name} ({procs})" for name, procs in row["meshes"].items())
+    age, hosts = duration(time.time() - row["since"]), len(row["hosts"])
+    return [
+        str(row["pid"] or "?"), row["kind"], age, str(hosts or "-"), row["error"] or told or "-", row["command"]
+    ]  # fmt: skip
 
 
 def _chosen(program: str | None) -> list[Program]:
@@ -72,21 +66,3 @@ def _row(program: Program) -> dict[str, Any]:
         "pid": program.pid, "kind": kind, "since": program.since, "command": program.command, "hosts": hosts,
         "meshes": meshes, "error": error,
     }  # fmt: skip
-
-
-def table_of(headings: str) -> Table:
-    """An empty table of a command. Columns to align on the right have a ``>`` in their headings."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings.split():
-        side: Literal["right", "left"] = "right" if heading.endswith(">") else "left"
-        table.add_column(heading.rstrip(">"), justify=side, overflow="fold")
-    return table
-
-
-def console() -> Console:
-    """The console for tables on stdout.
-
-    It has the terminal's width, or without a terminal as much as a table takes.
-    """
-    plain = Console(highlight=False)
-    return plain if plain.is_terminal else Console(highlight=False, width=_WIDEST)

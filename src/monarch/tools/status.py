@@ -12,18 +12,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from .. import doctor_gpu, job, trust
-from .._words import named
 from ..actor import HostMesh, attach_to_workers
 from ..errors import MonarchError
 from ..gpu_checks.check import FAILED, SKIPPED
 from ..job import checkup, current, telemetry
 from ..job.overview import Overview, TimeIsUp, addresses_of, look_at, within
 from .completion import context_names
-from .json_option import JSON, print_result
-from .programs import console, table_of
+from .json_option import JSON, print_lines, print_result, print_table
 from .redact import secret_files
 
 CONTEXT = Annotated[
@@ -63,24 +60,21 @@ def status(
 
 
 def _show(context: str, found: Overview) -> None:
-    terminal = console()
     if not found.job:
-        terminal.print(Text(f"no job runs in context {context!r}: `monarch apply` starts one"))
+        print(f"no job runs in context {context!r}: `monarch apply` starts one")
         return
     state = "waits for its hosts" if found.pending else "runs" if found.runs else "has ended"
-    terminal.print(Text(f"{found.job} {state}; context {context!r}, id {found.id or 'none'}"))
-    for text, style in ((found.error, "bold red"), (found.pending, "yellow")):
-        if text:
-            terminal.print(Text(text, style), soft_wrap=True)
-    if not found.hosts:
-        return
-    table = table_of("mesh host> machine address procs")
+    print(f"{found.job} {state}; context {context!r}, id {found.id or 'none'}")
+    print_lines(
+        (kind, text) for kind, text in (("bad", found.error), ("late", found.pending)) if text
+    )
+    rows = []
     for row in found.hosts:
         procs = ", ".join(f"{name} ({count})" for name, count in row.procs.items()) or "-"
-        shown = Text(named(row.error or procs), "bold red" if row.error else "")
-        cells = row.mesh, str(row.host), row.machine or "?", row.address
-        table.add_row(*(Text(named(each)) for each in cells), shown)
-    terminal.print(table)
+        cells = row.mesh, str(row.host), row.machine or "?", row.address, row.error or procs
+        rows.append(("bad" if row.error else "plain", cells))
+    if rows:
+        print_table("mesh host machine address procs", rows)
 
 
 @app.command(epilog="Example: monarch doctor tcp://node1:26600 tcp://node2:26600")
@@ -124,11 +118,8 @@ def doctor(
 
 
 def _show_checks(rows: doctor_gpu.Rows) -> None:
-    table = table_of("check outcome seconds> seen")
-    for row in rows:
-        style = {FAILED: "bold red", SKIPPED: "dim"}.get(row[1], "")
-        table.add_row(*(Text(cell, style) for cell in row))
-    console().print(table)
+    kinds = {FAILED: "bad", SKIPPED: "late"}
+    print_table("check outcome seconds seen", [(kinds.get(row[1], "plain"), row) for row in rows])
 
 
 def _meshes(workers: list[str], problems: list[str]) -> list[tuple[str, HostMesh]]:
@@ -165,16 +156,14 @@ def _secret_problems() -> list[str]:
 
 
 def _show_findings(findings: list[checkup.Finding], problems: list[str]) -> None:
-    table = table_of("host machine Python pymonarch torch nixl CPUs> GPUs> RDMA files> clock>")
-    for name, host, skew in findings:
-        cells = (
+    rows = [
+        ("plain", (
             name, host.machine, host.python, host.monarch, host.torch or "-", host.nixl or "-", str(host.cpus),
             str(host.gpus), ", ".join(host.rdma) or "-", str(host.files), f"{skew * 1000:+.0f} ms",
-        )  # fmt: skip
-        table.add_row(*(Text(named(each)) for each in cells))
-    terminal = console()
-    terminal.print(table)
-    for problem in problems:
-        terminal.print(Text(f"! {problem}", "bold red"), soft_wrap=True)
+        ))
+        for name, host, skew in findings
+    ]  # fmt: skip
+    print_table("host machine Python pymonarch torch nixl CPUs GPUs RDMA files clock", rows)
+    print_lines(("bad", f"! {problem}") for problem in problems)
     if not problems:
-        terminal.print("nothing is wrong, as far as one can see")
+        print("nothing is wrong, as far as one can see")
