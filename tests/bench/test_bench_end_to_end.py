@@ -4,6 +4,7 @@ said of who failed.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from benchmarks import environments, processes
 from benchmarks.end_to_end import contenders
 from benchmarks.end_to_end.__main__ import rows
 from benchmarks.end_to_end.contenders import OURS, Contender, Found, Quantity, Row
+from benchmarks.end_to_end.programs.http_load import load
 from benchmarks.end_to_end.programs.rank_killed import Plan
 from benchmarks.end_to_end.rank_killed import AGAIN, ALL, STILL, outcome
 from benchmarks.environments import EnvironmentProblem
@@ -224,3 +226,18 @@ def test_what_a_contender_leaves_in_a_session_of_its_own_ends_with_its_turn(
     program.write_text(LEAVES_ONE_BEHIND)
     assert contenders.turn(a_row(), OURS, {}) == {"lost": 1.0}
     assert processes.marked(mark) == set()
+
+
+def test_a_server_that_answers_wrongly_ends_its_load() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n-1")
+        await writer.drain()
+        writer.close()
+
+    async def loaded() -> None:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            await load(server.sockets[0].getsockname()[1], 4, 2)
+
+    with pytest.raises(RuntimeError, match="asked for 0 twice, got -1"):
+        asyncio.run(loaded())
