@@ -19,7 +19,7 @@ from monarch._core.plane import current_hub, send_record
 from monarch.actor import Actor, ActorError, Future, endpoint
 from monarch.config import configured
 from monarch.debugger import sources
-from monarch.debugger.console import PlainTerminal, _Attached
+from monarch.debugger.console import Terminal, _Attached
 from monarch.debugger.notices import Notices
 from monarch.debugger.protocol import OUTPUT, PROMPT, RUNNING, Drive, Send
 from monarch.programs import ask
@@ -92,7 +92,7 @@ def test_who_attaches_while_a_rank_stops_is_asked_for_one_line(
     spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub = current_hub()
-    link = _Attached(hub.root, PlainTerminal(StringIO(), StringIO()))
+    link = _Attached(hub.root, Terminal(StringIO(), StringIO()))
 
     def attach(notices: Notices) -> None:
         """In the midst of the news that it has stopped, on the thread of a console."""

@@ -13,7 +13,7 @@ import pytest
 from helpers.waiting import PATIENCE, wait_until
 from monarch.debugger import notices, views
 from monarch.debugger.commands import HELP, NAMES, DebuggerCommand, parse
-from monarch.debugger.console import PlainTerminal, _Input
+from monarch.debugger.console import Terminal, _Input
 from monarch.debugger.notices import due, news
 from monarch.debugger.protocol import Row, StackLine, StopPlace, Who
 from monarch.debugger.server import _Caller
@@ -123,7 +123,7 @@ def test_names_and_output_of_ranks_are_text_in_all_that_the_debugger_shows(
     odd = odd._replace(place=odd.place._replace(stack=(line,), why=hostile))
     caller, ours = socket.socketpair()
     with caller, ours:
-        terminals = PlainTerminal(io.StringIO(), screen := io.StringIO()), _Input(), _Caller(caller)
+        terminals = Terminal(io.StringIO(), screen := io.StringIO()), _Input(), _Caller(caller)
         for terminal in terminals:
             terminal.write_code(f"{hostile} \x1b[31mred\x1b[0m")
         shown = [screen.getvalue(), capsys.readouterr().out, ours.recv(4096).decode()]

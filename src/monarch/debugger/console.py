@@ -11,11 +11,12 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from .._core import plane
 from .._rank_selector import RankSelector
@@ -34,39 +35,31 @@ _HINTS = "Enter 'help' for a list of commands.\nEnter 'list' to show all active 
 Completer = Callable[[str, int, int], "list[str]"]
 
 
-class Terminal(Protocol):
-    """The terminal of a person, or of a script."""
-
-    def read(self, prompt: str, complete: Completer) -> str:
-        """The next line, without its end.
-
-        Raises:
-            EOFError: There is none.
-            KeyboardInterrupt: It was given up.
-        """
-
-    def write(self, text: str) -> None:
-        """Show text as it is; on any thread."""
-
-    def write_code(self, text: str) -> None:
-        """Show what pdb says, which may hold lines of source."""
-
-
-class PlainTerminal:
-    """Two files, without line editing.
+class Terminal:
+    """The terminal of a person, or of a script: two files, without line editing.
 
     Args:
+        read_from: Where lines are read; by default what is `sys.stdin` then.
+        write_to: Where text is shown; by default what is `sys.stdout` then.
         echo: Whether to echo the input: it was not typed at a terminal that shows it already.
     """
 
-    def __init__(self, read_from: TextIO, write_to: TextIO, echo: bool = False) -> None:
+    def __init__(
+        self, read_from: TextIO | None = None, write_to: TextIO | None = None, echo: bool = False
+    ) -> None:
         self._in = read_from
         self._out = write_to
         self._echo = echo
 
     def read(self, prompt: str, complete: Completer) -> str:
+        """Return the next line, without its end.
+
+        Raises:
+            EOFError: There is none.
+            KeyboardInterrupt: It was given up.
+        """
         self.write(prompt)
-        line = self._in.readline()
+        line = (self._in or sys.stdin).readline()
         if not line:
             raise EOFError
         if self._echo:
@@ -74,10 +67,13 @@ class PlainTerminal:
         return line.rstrip("\r\n")
 
     def write(self, text: str) -> None:
-        self._out.write(tame(text, True))
-        self._out.flush()
+        """Show text as it is; on any thread."""
+        out = self._out or sys.stdout
+        out.write(tame(text, True))
+        out.flush()
 
     def write_code(self, text: str) -> None:
+        """Show what pdb says, which may hold lines of source."""
         self.write(text)
 
 
@@ -445,8 +441,8 @@ def debug() -> None:
     Console(plane.current_hub().root, _Input()).run()
 
 
-class _Input:
-    """`input()` and `print()`, as a notebook has them."""
+class _Input(Terminal):
+    """Reads by `input()`, which notebooks have as well."""
 
     def read(self, prompt: str, complete: Completer) -> str:
         try:
@@ -458,9 +454,3 @@ class _Input:
             )
             self.write(f"This notebook takes no input: run {there}.\n")
             raise EOFError from None
-
-    def write(self, text: str) -> None:
-        print(tame(text, True), end="", flush=True)
-
-    def write_code(self, text: str) -> None:
-        self.write(text)

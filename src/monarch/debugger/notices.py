@@ -20,7 +20,7 @@ from contextlib import suppress
 from .._core.plane import Hub
 from .._words import duration, named, tame
 from . import server
-from .console import Console, PlainTerminal
+from .console import Console, Terminal
 from .protocol import Row
 from .views import grouped_ranks, who
 
@@ -70,7 +70,7 @@ class Notices:
             self._tell(rows, told)
             with suppress(OSError, ValueError):  # the terminal has hung up, or was closed
                 if _enter_pressed():
-                    Console(self._hub.root, PlainTerminal(sys.stdin, sys.stdout)).run()
+                    Console(self._hub.root, Terminal()).run()
 
     def _gather(self) -> None:
         until = time.monotonic() + _LONGEST

@@ -19,7 +19,7 @@ from contextlib import suppress
 from .._core.plane import Hub
 from .._listening import SharedListener, limit
 from .._words import tame
-from .console import Completer, Console
+from .console import Completer, Console, Terminal
 
 _HOST = "MONARCH_DEBUG_SERVER_HOST"
 _PORT = "MONARCH_DEBUG_SERVER_PORT"
@@ -116,7 +116,7 @@ class _Door:
                         self._room.release()
 
 
-class _Caller:
+class _Caller(Terminal):
     """A connection, as a terminal.
 
     Attributes:
@@ -170,8 +170,6 @@ class _Caller:
 
     def write(self, text: str) -> None:
         self.connection.sendall(tame(text, True).encode(errors="replace"))
-
-    write_code = write
 
     def _receive(self) -> bytes:
         data = self.connection.recv(_LARGEST_READ)

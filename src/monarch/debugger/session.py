@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from traceback import format_exception_only
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, NamedTuple
 
 from .._answering import answer_with
@@ -169,7 +169,7 @@ class DebugSession(Followed, pdb.Pdb):
         self.reset()
         self.botframe = None
         self.message("".join(format_exception_only(type(error), error)).rstrip())
-        self._interact(None, trace)
+        self.interaction(None, trace)
         return True
 
     def quit_error(self) -> bdb.BdbQuit:
@@ -207,15 +207,12 @@ class DebugSession(Followed, pdb.Pdb):
         return False
 
     def interaction(self, frame: FrameType | None, traceback: Any) -> None:
-        self._interact(frame, traceback)
-
-    def _interact(self, frame: FrameType | None, trace: TracebackType | None) -> None:
-        stack, index = self.get_stack(frame, trace)
+        stack, index = self.get_stack(frame, traceback)
         self._place = place_of(self._why or "a step", stack[: index + 1])
         self._alone_since = time.monotonic()
-        super().interaction(frame, trace)
+        super().interaction(frame, traceback)
         self._why = ""
-        self.steps = not self.quitting and self.stoplineno != -1 and trace is None
+        self.steps = not self.quitting and self.stoplineno != -1 and traceback is None
         self._output.say_all()
         self._say((RUNNING, "", None))
         if self._aside and not self.steps:

@@ -16,8 +16,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from .. import _ours
-from .._words import tame
-from ..debugger.console import Completer, Console, PlainTerminal, Terminal
+from ..debugger.console import Completer, Console, Terminal
 from ..debugger.dap import Port, find
 from ..programs import Connection
 from .found import OPTION, reach, split
@@ -102,7 +101,7 @@ def _say(label: str, to: TextIO, text: str) -> None:
 
 def _terminal() -> Terminal:
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
-        return PlainTerminal(sys.stdin, sys.stdout, echo=not sys.stdin.isatty())
+        return Terminal(echo=not sys.stdin.isatty())
     try:
         return _Prompting()
     except ImportError as error:
@@ -110,13 +109,14 @@ def _terminal() -> Terminal:
             f"Without line editing and colours: no {error.name} (pip install 'pymonarch[debug]').",
             file=sys.stderr,
         )
-        return PlainTerminal(sys.stdin, sys.stdout)
+        return Terminal()
 
 
-class _Prompting:
+class _Prompting(Terminal):
     """A terminal with line editing, a history, completion, and source in colours."""
 
     def __init__(self) -> None:
+        super().__init__()
         toolkit = importlib.import_module("prompt_toolkit")
         completion = importlib.import_module("prompt_toolkit.completion")
         history = importlib.import_module("prompt_toolkit.history")
@@ -146,10 +146,6 @@ class _Prompting:
                     yield completion.Completion(word, start_position=begin - len(before))
 
         return completion.ThreadedCompleter(Words())
-
-    def write(self, text: str) -> None:
-        sys.stdout.write(tame(text, True))
-        sys.stdout.flush()
 
     def write_code(self, text: str) -> None:
         self.write("".join(map(self._coloured, text.splitlines(keepends=True))))

@@ -154,55 +154,6 @@ class UnaryCall(PendingOperation, Promise[Any]):
         return PendingCall(self, self._uid, (self._proc,))
 
 
-class _MeshCall(PendingOperation):
-    """One call to every actor of a mesh."""
-
-    __slots__ = ("_extent", "_failed", "_procs", "_site", "_uid", "name", "number")
-    number: int
-
-    def __init__(
-        self,
-        endpoint: str,
-        uid: int,
-        procs: Sequence[ProcAddress],
-        extent: Extent,
-        site: CallSite | None = None,
-    ) -> None:
-        self.name = endpoint
-        self._site = site
-        self._uid = uid
-        self._procs = procs
-        self._extent = extent
-        self._failed: FailedCall | None = None
-
-    def connection(self) -> Lendable | None:
-        hub = current_hub()
-        return _connection_to(hub, self._procs[0]) if len(self._procs) == 1 else hub.answers
-
-    def deadlock(self) -> str | None:
-        return blocked_by(self._uid, self._procs, self.name)
-
-    def _silent(self) -> list[tuple[int, ProcAddress]]:
-        """The ranks that have not answered."""
-        raise NotImplementedError
-
-    def unanswered(self) -> PendingCall:
-        return PendingCall(self, self._uid, [proc for _, proc in self._silent()])
-
-    def cancel(self, future: FutureState) -> bool:
-        return current_hub().cancel(self.number, self._uid, self._silent())
-
-    def _note_failure(self, rank: int, reply: Reply) -> FailedCall:
-        with _noting:
-            if self._failed is None:
-                self._failed = FailedCall(self.name, self._extent, self._site)
-            self._failed.add(rank, reply)
-            return self._failed
-
-
-_noting = threading.RLock()  # failures of two ranks may arrive on two threads
-
-
 class _PerRank(PendingOperation):
     """Expects one answer of each rank; the last of them, or of their failures, ends the request."""
 
@@ -226,10 +177,56 @@ class _PerRank(PendingOperation):
         raise NotImplementedError
 
 
-class Gather(_PerRank, _MeshCall):
+class _MeshCall(_PerRank):
+    """One call to every actor of a mesh."""
+
+    __slots__ = ("_extent", "_failed", "_left", "_procs", "_site", "_uid", "name", "number")
+    number: int
+
+    def __init__(
+        self,
+        endpoint: str,
+        uid: int,
+        procs: Sequence[ProcAddress],
+        extent: Extent,
+        site: CallSite | None = None,
+    ) -> None:
+        self.name = endpoint
+        self._site = site
+        self._uid = uid
+        self._procs = procs
+        self._extent = extent
+        self._left = len(procs)
+        self._failed: FailedCall | None = None
+
+    def connection(self) -> Lendable | None:
+        hub = current_hub()
+        return _connection_to(hub, self._procs[0]) if len(self._procs) == 1 else hub.answers
+
+    def deadlock(self) -> str | None:
+        return blocked_by(self._uid, self._procs, self.name)
+
+    def unanswered(self) -> PendingCall:
+        return PendingCall(self, self._uid, [proc for _, proc in self._silent()])
+
+    def cancel(self, future: FutureState) -> bool:
+        return current_hub().cancel(self.number, self._uid, self._silent())
+
+    def _note_failure(self, rank: int, reply: Reply) -> FailedCall:
+        with _noting:
+            if self._failed is None:
+                self._failed = FailedCall(self.name, self._extent, self._site)
+            self._failed.add(rank, reply)
+            return self._failed
+
+
+_noting = threading.RLock()  # failures of two ranks may arrive on two threads
+
+
+class Gather(_MeshCall):
     """Done with the last answer, or the first that is no value, unless it shall wait for all."""
 
-    __slots__ = ("_left", "_promise", "_replies", "_wait_for_all", "future")
+    __slots__ = ("_promise", "_replies", "_wait_for_all", "future")
 
     def __init__(
         self,
@@ -242,7 +239,6 @@ class Gather(_PerRank, _MeshCall):
     ) -> None:
         super().__init__(endpoint, uid, procs, extent, site)
         self._replies: list[Reply | None] = [None] * len(procs)
-        self._left = len(procs)
         self._wait_for_all = wait_for_all
         self._promise: Promise[Any] = Promise(self)
         self.future = self._promise.future
@@ -309,13 +305,13 @@ class Gather(_PerRank, _MeshCall):
         return f"{self.name} on {size} ranks; no answer yet from {named}"
 
 
-class StreamCall(_PerRank, _MeshCall):
+class StreamCall(_MeshCall):
     """Each answer completes the next future, and lets go of it.
 
     Several sends of one rank, through an explicit port, take several places.
     """
 
-    __slots__ = ("_answered", "_left", "futures")
+    __slots__ = ("_answered", "futures")
 
     def __init__(
         self,
@@ -327,7 +323,6 @@ class StreamCall(_PerRank, _MeshCall):
     ) -> None:
         super().__init__(endpoint, uid, procs, extent, site)
         self._answered: list[int] = []
-        self._left = len(procs)
         futures: Any = (Promise(self, RankFuture).future for _ in procs)
         self.futures: deque[RankFuture[Any]] = deque(futures)
 

@@ -353,7 +353,8 @@ class MessageHub(Peers):
         agent = self.address if self.address.proc == AGENT else address.agent
 
         def told(reply: Reply) -> None:
-            end = _end_in(reply)
+            # an agent that has ended takes the process with it
+            end = reply if isinstance(reply, Failure) else pickling.loads(reply.payload)
             if end is None:
                 answer(None)
             else:
@@ -454,8 +455,3 @@ class MessageHub(Peers):
 def _first_id() -> int:
     """The first id, another in each process, so that no id means anything to the next one."""
     return int.from_bytes(os.urandom(5), "big") << 20 | 1
-
-
-def _end_in(answer: Reply) -> Failure | None:
-    """The failure in an agent's answer about a process, which has ended where the agent has."""
-    return answer if isinstance(answer, Failure) else pickling.loads(answer.payload)

@@ -124,7 +124,9 @@ class HostMesh(DrawnMesh):
                 shows when procs are spawned.
         """
         self._check_usable()
-        if self._attachment is None and _which(os.fspath(path)) is None:
+        import shutil  # brings the compression libraries; every proc imports this module, few call this
+
+        if self._attachment is None and shutil.which(os.fspath(path)) is None:
             raise ValueError(f"{path!r} is not an executable program on this machine")
         changed = copy.copy(self)
         changed._python = os.fspath(path)
@@ -409,12 +411,6 @@ def host_mesh_of(procs: ProcMesh) -> HostMesh:
 
 
 extension.host_mesh.fill(host_mesh_of)
-
-
-def _which(program: str) -> str | None:
-    import shutil  # brings the compression libraries; every proc imports this module, few call this
-
-    return shutil.which(program)
 
 
 def _check_name(name: str | None) -> str:

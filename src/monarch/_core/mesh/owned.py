@@ -12,7 +12,6 @@ from ..actors.request import SpawnCall, StopCall
 from ..calls.future import Future
 from ..calls.pending import subscribe
 from ..client.client import client
-from ..hub.contracts import Hub
 from ..hub.control import send_record
 from ..hub.control_records import AbandonProcs, StopActor, StopMesh
 from ..hub.spawn_requests import SpawnSpec
@@ -149,10 +148,10 @@ class OwnedProcs(Owned):
             request = StopCall(f"{self.name}.stop()", agents)
             self.stopping = request.future
             self._cell.disown(self.uid)
-            _output_ends(self._cell.hub, agents)
-            send_record(
-                self._cell.hub, agents, StopMesh(self.uid, None, reason), request, self._cell.uid
-            )
+            hub = self._cell.hub
+            if hub.address == hub.root:
+                client().pending_output.ends(agents)
+            send_record(hub, agents, StopMesh(self.uid, None, reason), request, self._cell.uid)
             subscribe(request.future, lambda: self._stopped(reason))
         return self.stopping
 
@@ -184,8 +183,3 @@ class OwnedProcs(Owned):
             here = [rank for rank in ranks if self.processes[rank].agent == agent]
             send_record(self._cell.hub, agent, record(here), request, self._cell.uid, ranks=[index])
         return request.future
-
-
-def _output_ends(hub: Hub, agents: Sequence[ProcAddress]) -> None:
-    if hub.address == hub.root:
-        client().pending_output.ends(agents)

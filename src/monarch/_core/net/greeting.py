@@ -126,7 +126,10 @@ class Greeting:
 
     def _fail(self, reason: str, final: bool) -> None:
         if self._server_side:
-            self._drop_leftovers()
+            # a socket closed over unread bytes may take back its last words; not through TLS,
+            # which is of no more use
+            with suppress(OSError):
+                socket.socket.recv(self._sock, _MOST_LEFTOVERS)
         self.abort()
         self._failed(reason, final)
 
@@ -184,14 +187,6 @@ class Greeting:
         """Say so, and no more."""
         with suppress(OSError):
             self._sock.send(answer)
-
-    def _drop_leftovers(self) -> None:
-        """Read what a refused peer has sent: a socket closed over unread bytes may take back its
-        last words.
-        """
-        with suppress(OSError):
-            # not through TLS, which is of no more use
-            socket.socket.recv(self._sock, _MOST_LEFTOVERS)
 
     # the bytes
 

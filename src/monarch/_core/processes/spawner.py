@@ -78,7 +78,9 @@ class Spawner:
         # before the first fork: an end that comes sooner would not be noticed
         children = ChildWatch()
         prints.install()  # before modules may keep the streams, as handlers of `logging` do
-        _adopt_orphans()
+        # whether a group has ended is known once its last member was reaped, for which the first
+        # process of a container may take a second, or for ever
+        libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         agent = os.getppid()
         signal.signal(signal.SIGCONT, lambda *_: self._continued(agent))
         die_with_parent(agent, signal.SIGCONT)  # which also reaches a process that is stopped
@@ -371,14 +373,6 @@ def prefer_forkserver() -> None:
     """Have `multiprocessing` start its processes from a clean one."""
     with suppress(OSError):  # out of descriptors, say: its first use will raise
         importlib.import_module("monarch._core.processes.forkserver").prefer()
-
-
-def _adopt_orphans() -> None:
-    """Become the parent of what procs leave behind: whether a group has ended is known once its
-    last member was reaped, for which the first process of a container may take a second, or for
-    ever.
-    """
-    libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _end_agent(agent: int) -> None:
