@@ -35,6 +35,7 @@ from monarch.rdma import (
     push,
     share_state,
 )
+from monarch.rdma.paths import cuda_ipc
 from monarch.rdma.paths.cuda_ipc import CudaPath
 from monarch.rdma.paths.path import Deadline
 
@@ -395,9 +396,12 @@ class GpuOwner(Owner):
 
 
 @OTHERS
-def test_memory_of_a_gpu_that_is_handed_out_too_late_is_opened_and_closed(spawn: Spawn) -> None:
+def test_memory_of_a_gpu_that_is_handed_out_too_late_is_opened_and_closed(
+    spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda_ipc, "open_shared", lambda shared: pickle.loads(shared)())
     owner = spawn(1).spawn("owner", GpuOwner)
-    owner.pretend.call_one(pickle.dumps((Opened, ()))).get()
+    owner.pretend.call_one(pickle.dumps(Opened)).get()
     buffer = owner.make.call_one("a", SIZE).get()
     buffer.read_into(bytearray(SIZE)).get()
     lease = buffer._lease

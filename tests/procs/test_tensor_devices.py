@@ -13,11 +13,13 @@ pytest.importorskip("torch", reason="distributed tensors need torch")
 
 import torch
 
-from monarch.tensor_engine import devices, worker_collectives
+from monarch import rdma
+from monarch.rdma import control_rpc
+from monarch.tensor_engine import devices, engine_transfer
 from monarch.tensor_engine.instructions import Definition
+from monarch.tensor_engine.loans import Loan
 from monarch.tensor_engine.stream_rendezvous import Rendezvous
 from monarch.tensor_engine.templates import Template
-from monarch.tensor_engine.worker_collectives import TensorLook
 
 pytestmark = pytest.mark.torch
 
@@ -140,31 +142,6 @@ def test_fewer_gpus_than_ranks_are_an_error(
         devices.enter()
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_of_two_gpus_that_swap_one_receives_first(
-    monkeypatch: pytest.MonkeyPatch, rank: int, device: str
-) -> None:
-    done: list[str] = []
-
-    def send(*args: object) -> list[Any]:
-        done.append("send")
-        return []
-
-    monkeypatch.setattr(worker_collectives, "_send", send)
-    monkeypatch.setattr(worker_collectives, "_receive", lambda *args: done.append("receive"))
-    routes = {0: (1,), 1: (0,)}
-    known = SimpleNamespace(routes={7: ("meeting", routes)})
-    communication = SimpleNamespace(known=known, of=lambda *args: "group")
-    worker: Any = SimpleNamespace(
-        rank=rank, slots={1: "value"}, communication=communication, poisoned=False
-    )
-    look = TensorLook((1,), torch.float32, torch.device(device))
-    worker_collectives.transfer(worker, 0, 1, 2, look, 7)
-    first_receives = device == "cuda" and rank == 1
-    assert done == (["receive", "send"] if first_receives else ["send", "receive"])
-
-
 class OnGpu(torch.Tensor):
     """A tensor that says that it is on a GPU, and notes who uses its memory."""
 
@@ -176,7 +153,9 @@ class OnGpu(torch.Tensor):
         self.noted.append(("memory is used by", stream))
 
 
-def test_a_value_of_another_stream_is_waited_for_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What GPUs are told; each thread has a stream, that of its name."""
     noted: list[Any] = []
 
     class Event:
@@ -193,18 +172,83 @@ def test_a_value_of_another_stream_is_waited_for_and_kept(monkeypatch: pytest.Mo
         def __enter__(self) -> None: ...
         def __exit__(self, *raised: object) -> None: ...
 
+    class Stream(str):
+        def synchronize(self) -> None:
+            noted.append(("synchronized", self))
+
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "device", Entered)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
+    monkeypatch.setattr(
+        torch.cuda, "current_stream", lambda device: Stream(threading.current_thread().name)
+    )
+    return noted
+
+
+def on_gpu(noted: list[Any]) -> Any:
     value = torch.ones(1).as_subclass(OnGpu)
     value.noted = noted
-    rendezvous = Rendezvous()
-    rendezvous.give(1, value)
-    assert rendezvous.take(1) is value
-    stream = "stream of cuda:1"
+    return value
+
+
+def test_a_value_of_another_stream_is_waited_for_and_kept(noted: list[Any]) -> None:
+    value, rendezvous = on_gpu(noted), Rendezvous()
+    on_thread("origin", lambda: rendezvous.give(1, value))
+    on_thread("borrower", lambda: rendezvous.take(1))
     assert noted == [
         ("on", torch.device("cuda:1")),
-        ("recorded on", stream),
-        ("waited for by", stream),
-        ("memory is used by", stream),
+        ("recorded on", "origin"),
+        ("waited for by", "borrower"),
+        ("memory is used by", "borrower"),
     ]
+
+
+def test_streams_wait_for_each_other_around_the_loan_to_an_actor(noted: list[Any]) -> None:
+    lent, made, loan = on_gpu(noted), on_gpu(noted), Loan()
+    on_thread("worker", lambda: loan.open(None, True, [lent, torch.ones(1), 3]))
+    on_thread("actor", loan.wait_for_queue)
+    there = [
+        ("on", torch.device("cuda:1")),
+        ("recorded on", "worker"),
+        ("waited for by", "actor"),
+        ("memory is used by", "actor"),
+    ]
+    assert noted == there
+    noted.clear()
+    on_thread("actor", lambda: loan._handled({"made": made, "more": [1]}, None))
+    on_thread("worker", loan.wait_for_queue)
+    recorded = [("on", torch.device("cuda:1")), ("recorded on", "actor")]
+    waited = [("waited for by", "worker"), ("memory is used by", "worker")]
+    assert noted == [*recorded * 2, *waited * 2]  # what was lent, and what came of it
+
+
+def test_a_copy_is_there_before_another_engine_hears_of_it(
+    noted: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rdma, "RDMABuffer", lambda copy: noted.append("offered") or copy)
+    worker: Any = SimpleNamespace(
+        uid="an engine", rank=0, slots={1: on_gpu(noted)}, failed=lambda *_: pytest.fail("failed")
+    )
+    engine_transfer.export(worker, 0, 1, 7, {0: 2})
+    engine_transfer.offers().end("an engine")
+    here = threading.current_thread().name
+    assert noted == [("synchronized", here), "offered", "offered"]
+
+
+def test_memory_is_free_before_another_engine_writes_to_it(
+    noted: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def done(what: str) -> Any:
+        return SimpleNamespace(get=lambda: noted.append(what))
+
+    offered = SimpleNamespace(
+        read_into=lambda result, timeout: done("read"), drop=lambda: noted.append("dropped")
+    )
+    asked = SimpleNamespace(get=lambda: offered)
+    monkeypatch.setattr(control_rpc, "ask", lambda *_: asked)
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: on_gpu(noted))
+    worker: Any = SimpleNamespace(
+        rank=0, slots={}, poisoned=False, failed=lambda *_: pytest.fail("failed")
+    )
+    source = engine_transfer.ShardSource("an engine", 7, {0: None})  # type: ignore[dict-item]
+    engine_transfer.import_(worker, 0, 1, (1,), torch.float32, "cuda", source)
+    assert noted == [("synchronized", threading.current_thread().name), "read", "dropped"]

@@ -1,7 +1,13 @@
-"""What NCCL is asked for, without a GPU: by stand-ins for its groups, and tensors without memory."""
+"""What NCCL is asked for, in which order and on which device, without a GPU.
+
+Groups are torch's fake ones, which note each call; tensors are fakes on ``cuda``, or have no memory.
+"""
 
 from __future__ import annotations
 
+import random
+from collections import defaultdict
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,22 +16,38 @@ import pytest
 pytest.importorskip("torch", reason="distributed tensors need torch")
 
 import torch
+import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
+from torch._C._distributed_c10d import FakeProcessGroup
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from monarch.tensor_engine import worker_collectives
+from helpers.each import for_each
+from monarch.tensor_engine import devices, runner, worker_collectives
+from monarch.tensor_engine.gloo import TIMEOUT
+from monarch.tensor_engine.groups import RankGroup
+from monarch.tensor_engine.instructions import MOVE
 from monarch.tensor_engine.torch_groups import TorchGroups
+from monarch.tensor_engine.worker_collectives import TensorLook
 
 
 class Backend:
-    """Notes what it is asked for."""
+    """A group of torch's that moves nothing, and notes what it is asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int = 2) -> None:
         self.asked: list[str] = []
+        self.tensors: list[torch.Tensor] = []  # what it was to send, or to reduce
+        self.options: list[Any] = []
+        self._fake: Any = FakeProcessGroup._create_internal(0, size)  # type: ignore[attr-defined]
 
     def __getattr__(self, name: str) -> Any:
-        def ask(*arguments: object) -> Any:
+        call: Callable[..., Any] = getattr(self._fake, name)
+
+        def ask(*arguments: Any) -> Any:
             self.asked.append(name)
-            return SimpleNamespace(wait=lambda: None)
+            first = arguments[0][0] if arguments and isinstance(arguments[0], list) else None
+            self.tensors.append(arguments[1] if first is None and arguments else first)
+            self.options += [each for each in arguments if isinstance(each, dist.AllreduceOptions)]
+            return call(*arguments)
 
         return ask
 
@@ -40,15 +62,161 @@ class Group:
         return self.backend
 
 
-def test_reductions_of_bits_are_gathered_and_folded_as_nccl_has_none() -> None:
+OPS = {"sum": "SUM", "avg": "SUM", "product": "PRODUCT", "min": "MIN", "max": "MAX"}
+REDUCED = {torch.float32, torch.bfloat16, torch.int64, torch.bool}
+CASES = [
+    (kind, dtype)
+    for kind in ("stack", "sum", "avg", "product", "min", "max", "band", "bor", "bxor")
+    for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.int16)
+    # the others are refused when they are issued
+    if not (kind in ("band", "bor", "bxor") and dtype.is_floating_point)
+    and (kind, dtype) != ("avg", torch.bool)
+]
+
+
+@for_each("kind, dtype", CASES)
+def test_a_reduction_is_one_call_on_the_gpu_of_the_tensor(kind: str, dtype: torch.dtype) -> None:
+    backend = Backend(size=4)
+    group: Any = SimpleNamespace(size=4, backend=lambda device: backend)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        data = torch.empty(3, 5, dtype=dtype, device="cuda:1")
+        result = worker_collectives._reduce(group, data, kind, False, None)
+    (moved,) = backend.tensors
+    assert moved.device == result.device == torch.device("cuda:1")
+    assert result.shape == ((4, 3, 5) if kind == "stack" else (3, 5))
+    assert kind == "avg" or result.dtype == dtype
+    if kind in OPS and dtype in REDUCED:
+        assert backend.asked == ["allreduce"]
+        assert backend.options[0].reduceOp == getattr(dist.ReduceOp, OPS[kind])
+        assert (moved.shape, moved.dtype) == ((3, 5), dtype)
+    else:  # NCCL has no reduction of bits, nor of that type; bytes are bytes to it
+        assert backend.asked == ["_allgather_base"]
+        assert (moved.shape, moved.dtype) == ((15 * dtype.itemsize,), torch.uint8)
+
+
+@for_each("kind", ["stack", "sum", "max", "band"])
+def test_what_is_scattered_is_one_exchange_of_bytes(kind: str) -> None:
+    backend = Backend(size=4)
+    group: Any = SimpleNamespace(size=4, backend=lambda device: backend)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        data = torch.empty(4, 6, dtype=torch.int32, device="cuda:1")
+        result = worker_collectives._reduce(group, data, kind, True, None)
+    assert backend.asked == ["alltoall_base"]
+    assert backend.tensors[0].shape == (4 * 6 * 4,)
+    assert result.shape == ((4, 6) if kind == "stack" else (6,))
+    assert result.device == torch.device("cuda:1")
+
+
+def test_complex_numbers_are_summed_as_pairs_and_multiplied_after_they_were_gathered() -> None:
     backend = Backend()
     group: Any = SimpleNamespace(size=2, backend=lambda device: backend)
-    data = torch.zeros(4, dtype=torch.int64, device="meta")
-    for kind in ("band", "bor", "bxor"):
-        assert worker_collectives._reduce(group, data, kind, False, None).shape == (4,)
-    assert backend.asked == ["_allgather_base"] * 3
-    worker_collectives._reduce(group, data, "max", False, None)
-    assert backend.asked[3:] == ["allreduce"]
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        data = torch.empty(3, dtype=torch.complex64, device="cuda:1")
+        for kind in ("sum", "avg", "product"):
+            assert worker_collectives._reduce(group, data, kind, False, None).dtype == data.dtype
+    assert backend.asked == ["allreduce", "allreduce", "_allgather_base"]
+    assert [(each.dtype, tuple(each.shape)) for each in backend.tensors[:2]] == [
+        (torch.float32, (3, 2))
+    ] * 2
+
+
+class Pair:
+    """A group of two, as one of them sees it."""
+
+    def __init__(self, members: tuple[int, ...], rank: int) -> None:
+        self.index = members.index(rank)
+        self.sent = self.received = 0
+        self.cpu, self.gpu = Backend(), Backend()
+
+    def backend(self, device: torch.device) -> Backend:
+        assert device.type != "cpu"
+        return self.gpu
+
+
+def transferred(routes: dict[int, tuple[int, ...]], rank: int) -> dict[tuple[int, ...], Pair]:
+    """What one rank does in a transfer, by pair."""
+    pairs: dict[tuple[int, ...], Pair] = {}
+
+    def of(meeting: object, members: tuple[int, ...]) -> Pair:
+        return pairs.setdefault(members, Pair(members, rank))
+
+    known = SimpleNamespace(routes={7: ("a meeting", routes)})
+    worker: Any = SimpleNamespace(
+        rank=rank,
+        slots={1: torch.empty(3, device="meta")},
+        communication=SimpleNamespace(known=known, of=of),
+        poisoned=False,
+        failed=lambda site, what, error: pytest.fail(repr(error)),
+    )
+    look = TensorLook((3,), torch.float32, torch.device("meta"))
+    worker_collectives.transfer(worker, 0, 1, 2, look, 7)
+    return pairs
+
+
+@for_each("seed", range(30))
+def test_each_send_meets_a_receive_in_the_order_of_its_communicator(seed: int) -> None:
+    """As NCCL wants it: of one communicator, what one member does next the other does the mirror of."""
+    chance, ranks = random.Random(seed), range(5)
+    routes: dict[int, tuple[int, ...]] = defaultdict(tuple)
+    if seed == 0:
+        routes |= {0: (1,), 1: (0,)}  # a swap
+    elif seed == 1:
+        routes |= {rank: ((rank + 1) % 5,) for rank in ranks}
+    else:
+        for receiver in chance.sample(ranks, chance.randint(1, 5)):
+            routes[chance.choice(ranks)] += (receiver,)
+    done = {rank: transferred(dict(routes), rank) for rank in ranks}
+    mirror = {"send": "recv", "recv": "send"}
+    met = 0
+    for rank in ranks:
+        for members, pair in done[rank].items():
+            (peer,) = set(members) - {rank}
+            others = done[peer][members]
+            assert pair.gpu.asked == [mirror[what] for what in others.gpu.asked]
+            assert pair.cpu.asked == [mirror[what] for what in others.cpu.asked]
+            met += len(pair.gpu.asked)
+    wanted = [(sender, peer) for sender in routes for peer in routes[sender] if peer != sender]
+    assert met == 2 * len(wanted)
+
+
+def test_a_group_has_a_communicator_of_its_own_once_a_gpu_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Any] = []
+
+    class Nccl(Backend):
+        Options = SimpleNamespace
+
+        def __init__(self, store: Any, index: int, size: int, options: Any) -> None:
+            super().__init__(size)
+            made.append((index, size, options._timeout))
+
+    monkeypatch.setattr(dist, "ProcessGroupNCCL", Nccl, raising=False)
+    group: Any = object.__new__(RankGroup)
+    shut: list[str] = []
+    group.cpu, group._gpu, group._store = object(), None, dist.HashStore()
+    group.index, group.size = 1, 4
+    group._connections = SimpleNamespace(shut_down=lambda: shut.append("connections"))
+    assert group.backend(torch.device("cpu")) is group.cpu
+    assert made == []
+    communicator = group.backend(torch.device("cuda"))
+    assert group.backend(torch.device("cuda:0")) is communicator
+    assert made == [(1, 4, TIMEOUT)]
+    group.break_off(TypeError("of all members alike"))
+    assert (communicator.asked, shut) == ([], [])
+    group.break_off(RuntimeError("[gloo/transport/tcp/pair.cc:1] Connection closed by peer"))
+    assert (communicator.asked, shut) == (["abort"], ["connections"])
+
+
+def test_a_thread_is_on_its_gpu_before_it_moves_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[str] = []
+    monkeypatch.setattr(devices, "enter", lambda: noted.append("on its gpu"))
+    moves = {name: lambda *_, name=name: noted.append(name) for name in worker_collectives.MOVERS}
+    monkeypatch.setattr(runner, "MOVERS", moves)
+    stream: Any = object.__new__(runner.Runner)
+    for name in moves:
+        stream.control((MOVE, 0, name, ()))
+    assert noted == [each for name in moves for each in ("on its gpu", name)]
 
 
 def test_the_end_of_a_rank_aborts_the_communicators_that_it_is_in(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import inspect
 import pickle
 import sys
 from abc import ABC, abstractmethod
@@ -110,9 +111,9 @@ def synchronize(tensor: Any) -> None:
 
 
 def share_with_process(memory: Memory) -> bytes:
-    """Return a pickle of torch's CUDA IPC handle.
+    """Return a pickle of the GPU's UUID, and of torch's CUDA IPC handle.
 
-    One other process can open the memory of a GPU by it.
+    One other process can `open_shared` the memory by it.
 
     Raises:
         UnavailableError: It can't be opened elsewhere.
@@ -121,9 +122,40 @@ def share_with_process(memory: Memory) -> bytes:
         raise UnavailableError(f"torch shares no memory of {memory.device}")
     reductions = importlib.import_module("torch.multiprocessing.reductions")
     try:
-        return pickle.dumps(reductions.reduce_tensor(memory.tensor))
+        return pickle.dumps((_uuid(memory.tensor.device), reductions.reduce_tensor(memory.tensor)))
     except Exception as error:  # an allocator or a device without IPC
         raise UnavailableError(f"torch can't share it: {type(error).__name__}: {error}") from None
+
+
+def open_shared(shared: bytes) -> Any:
+    """Open the memory of another process's GPU.
+
+    Its owner and this process may number GPUs in different ways.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        LookupError: This process may not use that GPU.
+        Exception: What torch raises.
+    """
+    uuid, (rebuild, arguments) = pickle.loads(shared)
+    count: int = sys.modules["torch"].cuda.device_count()
+    found = [number for number in range(count) if _uuid(number) == uuid]
+    if not found:
+        raise LookupError(f"GPU {uuid} is none of the {count} that this process may use")
+    return rebuild(
+        **inspect.signature(rebuild).bind(*arguments).arguments | {"storage_device": found[0]}
+    )
+
+
+def _uuid(device: Any) -> str:
+    return str(sys.modules["torch"].cuda.get_device_properties(device).uuid)
+
+
+def collect_shared() -> None:
+    """Free memory of GPUs that others have closed; torch alone does so when it shares the next."""
+    sys.modules["torch"].cuda.ipc_collect()
 
 
 def memory_of(data: Any, use: str) -> Memory:

@@ -30,7 +30,7 @@ from .. import config
 from .._core import plane
 from ..actor import Future
 from . import records
-from .memory import HostMemory, Memory
+from .memory import HostMemory, Memory, collect_shared
 
 _REMEMBERED = 10_000  # released regions of which the reason is still known
 _WORD = 1 << 64
@@ -198,14 +198,9 @@ class Registry:
         address = memory.address if near and isinstance(memory, HostMemory) else 0
         probe = ctypes.addressof(self._probe), self._probe.raw
         return records.Grant(
-            memory.nbytes,
-            memory.readonly,
-            memory.device,
-            records.here(),
-            os.getpid(),
-            address,
+            memory.nbytes, memory.readonly, memory.device, records.here(), os.getpid(), address,
             probe,
-        )
+        )  # fmt: skip
 
     def _find(self, claim: records.Claim) -> Region:
         region = self._regions.get(claim.id)
@@ -320,6 +315,8 @@ class Registry:
             hook(region.info.id)
         # after the hooks: paths may have the memory registered with a device
         region.memory = None
+        if region.info.device.startswith("cuda"):
+            collect_shared()
         region.released.resolve(None)
 
     def statistics(self) -> RegistryStatistics:

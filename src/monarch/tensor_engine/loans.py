@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
+
+from torch.utils import _pytree as pytree
 
 from .._core.plane import NotYet, current_hub, pickling, running_loop
 from ..actor import context
 from .errors import RemoteException
 from .in_process import PerProc
 from .instructions import Poison
+from .stream_rendezvous import queued, wait_behind
 
 
 class Loan:
     """Tensors in the hands of an actor, while the worker stands still.
+
+    On a GPU it is their streams that wait for each other.
 
     Attributes:
         keep: Whether what the actor returns is for the worker.
@@ -28,13 +33,15 @@ class Loan:
         self._open = False
         self._callbacks: list[Callable[[], object]] = []
         self._poison: Poison | None = None
+        self._queued: list[tuple[Any, Any]] = []  # what was told last of tensors, by whom has them
         self.keep = False
         self.result: Any = None
         self.error: BaseException | None = None
         self.returned = threading.Event()
 
-    def open(self, poison: Poison | None, keep: bool) -> None:
+    def open(self, poison: Poison | None, keep: bool, tensors: Sequence[Any] = ()) -> None:
         """The worker has come to it; `poison` if one of the tensors has failed."""
+        self._note_queue(tensors)
         with self._lock:
             self._poison, self.keep, self._open = poison, keep, True
             callbacks, self._callbacks = self._callbacks, []
@@ -65,9 +72,20 @@ class Loan:
         context()._when_handled(self._handled)
         if self._poison is not None:
             raise RemoteException(self._poison)
+        self.wait_for_queue()
+
+    def wait_for_queue(self) -> None:
+        """Let this thread's streams of GPUs wait for what the other side has told its own."""
+        for value, done in self._queued:
+            wait_behind(value, done)
+
+    def _note_queue(self, tensors: Sequence[Any]) -> None:
+        self._queued = [(value, done) for value in tensors if (done := queued(value)) is not None]
 
     def _handled(self, result: Any, error: BaseException | None) -> Any:
         self.result, self.error = result, error
+        made = pytree.tree_leaves(result) if self.keep else []
+        self._note_queue([*(value for value, _ in self._queued), *made])
         self.returned.set()
         return None if self.keep else result
 

@@ -15,6 +15,24 @@ from typing import Any
 import torch
 
 
+def queued(value: Any) -> Any:
+    """An event of a GPU after all that this thread's stream has been told; None for the CPU."""
+    if not (isinstance(value, torch.Tensor) and value.is_cuda):
+        return None
+    with torch.cuda.device(value.device):  # events are of one device
+        done = torch.cuda.Event()
+    done.record(torch.cuda.current_stream(value.device))
+    return done
+
+
+def wait_behind(value: Any, done: Any) -> None:
+    """Let this thread's stream of the GPU wait for what was `queued`; the thread goes on."""
+    if done is not None:
+        stream = torch.cuda.current_stream(value.device)
+        done.wait(stream)
+        value.record_stream(stream)  # memory that the other one frees is not its own yet
+
+
 class Rendezvous:
     """Values given and not taken yet, by ticket; of one ticket first in, first out."""
 
@@ -25,13 +43,9 @@ class Rendezvous:
 
     def give(self, ticket: int, value: Any) -> None:
         """Leave a value as it is after all that this stream has done."""
-        done = None
-        if isinstance(value, torch.Tensor) and value.is_cuda:
-            with torch.cuda.device(value.device):  # events are of one device
-                done = torch.cuda.Event()
-            # the taker's work must come after all that this stream has queued on the device, not
-            # only after its Python code
-            done.record(torch.cuda.current_stream(value.device))
+        # the taker's work must come after all that this stream has queued on the device, not only
+        # after its Python code
+        done = queued(value)
         with self._changed:
             self._given.setdefault(ticket, deque()).append((value, done))
             self._changed.notify_all()
@@ -50,10 +64,7 @@ class Rendezvous:
             value, done = waiting.popleft()
             if not waiting:
                 del self._given[ticket]
-        if done is not None:
-            stream = torch.cuda.current_stream(value.device)
-            done.wait(stream)  # the stream of the device, not this thread
-            value.record_stream(stream)  # memory that the other one frees is not its own yet
+        wait_behind(value, done)
         return value
 
     def close(self) -> None:

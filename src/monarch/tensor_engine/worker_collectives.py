@@ -27,19 +27,10 @@ _OPS = {
     "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX, "band": dist.ReduceOp.BAND,
     "bor": dist.ReduceOp.BOR, "bxor": dist.ReduceOp.BXOR,
 }  # fmt: skip
-_REDUCED = frozenset(
-    {
-        torch.float64,
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
-        torch.int64,
-        torch.int32,
-        torch.int8,
-        torch.uint8,
-        torch.bool,
-    }
-)
+_REDUCED = frozenset({
+    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32,
+    torch.int8, torch.uint8, torch.bool,
+})  # fmt: skip
 """Types that backends reduce themselves. Of others each member gathers what all have."""
 BITWISE = ("band", "bor", "bxor")
 _FOLDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -361,9 +352,10 @@ def lend(
 
     Tensors that it returned may be kept.
     """
-    poison = first_poison(worker.slots[ref] for ref in inputs)
+    given = [worker.slots[ref] for ref in inputs]
+    poison = first_poison(given)
     loan = loans.loan(worker.uid, ticket)
-    loan.open(poison, outputs is not None)
+    loan.open(poison, outputs is not None, given)
     hub = current_hub()
     error: BaseException | None = None
     while error is None and not loan.returned.wait(_GLANCE):
@@ -371,6 +363,7 @@ def lend(
         if fate is not None:
             error = RuntimeError(f"the actor has ended: {fate.reason}")
         torch_groups.look_for_ends(worker.uid)  # the actor may be in a collective
+    loan.wait_for_queue()
     loans.forget_loan(worker.uid, ticket)
     if outputs is None:
         return

@@ -15,7 +15,6 @@ What ends a wait: the owner's answer, the end of its process, or the deadline of
 from __future__ import annotations
 
 import importlib.util
-import pickle
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from ..._core.plane import subscribe
 from ...actor import Future
 from ..control_rpc import ask
 from ..errors import UnavailableError
-from ..memory import DeviceMemory
+from ..memory import DeviceMemory, open_shared
 from ..records import CudaRequest, Grant, Refusal, here
 from .chunking import parts
 from .copy import copy_memory
@@ -73,8 +72,7 @@ def _open(shared: bytes | Refusal) -> Any:
     if isinstance(shared, Refusal):
         raise UnavailableError(shared.reason)
     try:
-        rebuild, arguments = pickle.loads(shared)
-        return rebuild(*arguments)
+        return open_shared(shared)
     except Exception as error:
         # no CUDA here, no way between the two devices, a handle that was opened too late
         raise UnavailableError(f"torch can't open it: {type(error).__name__}: {error}") from None
