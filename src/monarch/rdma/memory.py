@@ -153,11 +153,6 @@ def _uuid(device: Any) -> str:
     return str(sys.modules["torch"].cuda.get_device_properties(device).uuid)
 
 
-def collect_shared() -> None:
-    """Free memory of GPUs that others have closed; torch alone does so when it shares the next."""
-    sys.modules["torch"].cuda.ipc_collect()
-
-
 def memory_of(data: Any, use: str) -> Memory:
     """The memory behind `data`, which is not copied.
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import ctypes
 import hmac
 import os
+import sys
 import threading
 import time
 from collections import OrderedDict
@@ -30,7 +31,7 @@ from .. import config
 from .._core import plane
 from ..actor import Future
 from . import records
-from .memory import HostMemory, Memory, collect_shared
+from .memory import HostMemory, Memory
 
 _REMEMBERED = 10_000  # released regions of which the reason is still known
 _WORD = 1 << 64
@@ -124,13 +125,12 @@ class Registry:
             memory = region.memory
         assert memory is not None  # it is registered
         if offset < 0 or nbytes < 0 or offset + nbytes > memory.nbytes:
-            reason = (
+            raise _refused(
                 f"bytes {offset} to {offset + nbytes} are not within the {memory.nbytes} bytes of"
                 " the buffer"
             )
-            raise RefusedError(records.Refusal(False, reason))
         if write and memory.readonly:
-            raise RefusedError(records.Refusal(False, "the memory is read-only"))
+            raise _refused("the memory is read-only")
         return memory
 
     def open(
@@ -160,17 +160,11 @@ class Registry:
         """Read a word and change it, with no other such operation of this process in between."""
         memory = self.memory(wanted.claim, wanted.offset, 8, write=True)
         if not isinstance(memory, HostMemory):
-            raise RefusedError(
-                records.Refusal(
-                    False, f"atomic operations need memory of the CPU, this is on {memory.device}"
-                )
-            )
+            raise _refused(f"atomic operations need memory of the CPU, this is on {memory.device}")
         address = memory.address + wanted.offset
         if address % 8:
-            raise RefusedError(
-                records.Refusal(
-                    False, f"the word at offset {wanted.offset} is not aligned to 8 bytes in memory"
-                )
+            raise _refused(
+                f"the word at offset {wanted.offset} is not aligned to 8 bytes in memory"
             )
         word = ctypes.c_uint64.from_address(address)
         with self._lock:
@@ -208,11 +202,7 @@ class Registry:
         known = region if region is not None else past[0] if past is not None else None
         # in constant time, and one answer for both: else a guesser would learn of ids and keys
         if known is None or not hmac.compare_digest(known.info.key, claim.key):
-            raise RefusedError(
-                records.Refusal(
-                    False, "the owner knows no such buffer, or the handle does not carry its key"
-                )
-            )
+            raise _refused("the owner knows no such buffer, or the handle does not carry its key")
         if past is not None:
             raise RefusedError(records.Refusal(True, past[1]))
         return known
@@ -316,7 +306,7 @@ class Registry:
         # after the hooks: paths may have the memory registered with a device
         region.memory = None
         if region.info.device.startswith("cuda"):
-            collect_shared()
+            sys.modules["torch"].cuda.ipc_collect()  # what others have closed is freed at once
         region.released.resolve(None)
 
     def statistics(self) -> RegistryStatistics:
@@ -324,6 +314,10 @@ class Registry:
             return RegistryStatistics(
                 len(self._regions), sum(r.info.nbytes for r in self._regions.values())
             )
+
+
+def _refused(reason: str) -> RefusedError:
+    return RefusedError(records.Refusal(False, reason))
 
 
 class _End:

@@ -213,15 +213,10 @@ class IRGraph:
             args = {"id": command.command_id, "after": command.control_dependencies}
             events.append(
                 {
-                    "ph": "X",
-                    "name": command.command_name,
-                    "pid": rank,
-                    "tid": stream,
-                    "ts": start,
-                    "dur": width,
-                    "args": args,
+                    "ph": "X", "name": command.command_name, "pid": rank, "tid": stream,
+                    "ts": start, "dur": width, "args": args,
                 }
-            )
+            )  # fmt: skip
         Path(output_file).write_text(json.dumps({"traceEvents": events}) + "\n")
 
     # tensors

@@ -158,20 +158,10 @@ class Recorder:
         )
         self.nodes.append(
             InstructionNode(
-                number,
-                name,
-                kind,
-                ranks,
-                stream,
-                reads,
-                makes,
-                seconds,
-                work.flops,
-                work.bytes,
-                site,
-                self.tag,
+                number, name, kind, ranks, stream, reads, makes, seconds, work.flops, work.bytes,
+                site, self.tag,
             )
-        )
+        )  # fmt: skip
         read, made = {held.number for held in inputs}, {held.number for held in outputs}
         for held in dict.fromkeys((*inputs, *outputs)):
             mutates = held.number in read & made and held.number in self._places
@@ -209,14 +199,10 @@ class Recorder:
             senders, source = self._sent.pop(ticket)
             self.tensors.sends.append(
                 SendTensorInfo(
-                    value.number,
-                    [*senders],
-                    source,
-                    [*ranks],
-                    self._name(stream),
+                    value.number, [*senders], source, [*ranks], self._name(stream),
                     tuple(value.meta.shape),
                 )
-            )
+            )  # fmt: skip
 
     def take(self) -> tuple[list[Event], list[Change]]:
         """Return, and forget, the events and changes since the last time."""

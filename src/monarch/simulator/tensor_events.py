@@ -289,15 +289,9 @@ class TensorEvents:
     def timeline(self) -> list[dict[str, Any]]:
         """A row for each event."""
         names = [
-            "command_id",
-            "storage_id",
-            "DTensorRef",
-            "mesh_ref",
-            "stream_name",
-            "dims",
-            "dtype",
+            "command_id", "storage_id", "DTensorRef", "mesh_ref", "stream_name", "dims", "dtype",
             "size",
-        ]
+        ]  # fmt: skip
         return [
             {"DataEvent": type(event).__name__.removesuffix("Event")}
             | {name: getattr(event, name, "") for name in names}

@@ -83,12 +83,9 @@ def _names(
         for stream in sorted(used):
             title = "program" if process == _CONTROLLER else streams[stream]
             yield {
-                "ph": "M",
-                "name": "thread_name",
-                "pid": process,
-                "tid": stream,
+                "ph": "M", "name": "thread_name", "pid": process, "tid": stream,
                 "args": {"name": title},
-            }
+            }  # fmt: skip
 
 
 def memory(changes: Iterable[Change], each_rank: bool) -> dict[str, Any]:

@@ -193,18 +193,11 @@ def variables(point: Point, master_addr: str, master_port: int) -> dict[str, str
     local = point.extent.sizes[-1] if point.extent.sizes else 1
     rank, size = point.rank, point.extent.nelements
     values = {
-        "MASTER_ADDR": master_addr,
-        "MASTER_PORT": master_port,
-        "RANK": rank,
-        "WORLD_SIZE": size,
-        "LOCAL_RANK": rank % local,
-        "LOCAL_WORLD_SIZE": local,
-        "GROUP_RANK": rank // local,
-        "GROUP_WORLD_SIZE": size // local,
-        "ROLE_RANK": rank,
-        "ROLE_WORLD_SIZE": size,
+        "MASTER_ADDR": master_addr, "MASTER_PORT": master_port, "RANK": rank, "WORLD_SIZE": size,
+        "LOCAL_RANK": rank % local, "LOCAL_WORLD_SIZE": local, "GROUP_RANK": rank // local,
+        "GROUP_WORLD_SIZE": size // local, "ROLE_RANK": rank, "ROLE_WORLD_SIZE": size,
         "ROLE_NAME": "rank",
-    }
+    }  # fmt: skip
     return {name: str(value) for name, value in values.items()}
 
 

@@ -208,34 +208,23 @@ def options_of(parsed: argparse.Namespace) -> Options:
     if _on(parsed.module) and _on(parsed.no_python):
         raise ValueError("--module and --no-python exclude each other")
     tee = _streams("--tee", parsed.tee)
+    without_effect = {f"--{it}": why for it, why in _WITHOUT_EFFECT.items() if _of(parsed, it)}
     return Options(
-        script=parsed.script,
-        args=tuple(parsed.args),
-        nodes=_nodes(parsed.nnodes),
-        procs=_procs(parsed.nproc_per_node),
-        max_restarts=parsed.max_restarts,
+        script=parsed.script, args=tuple(parsed.args), nodes=_nodes(parsed.nnodes),
+        procs=_procs(parsed.nproc_per_node), max_restarts=parsed.max_restarts,
         run_id=uuid.uuid4().hex if _on(parsed.standalone) else parsed.rdzv_id or "none",
-        role=parsed.role,
-        module=_on(parsed.module),
-        no_python=_on(parsed.no_python),
-        log_dir=parsed.log_dir,
-        redirects=_streams("--redirects", parsed.redirects),
-        tee=tee,
+        role=parsed.role, module=_on(parsed.module), no_python=_on(parsed.no_python),
+        log_dir=parsed.log_dir, redirects=_streams("--redirects", parsed.redirects), tee=tee,
         shown_local_ranks=_ranks(parsed.local_ranks_filter),
-        master_addr=parsed.master_addr or parsed.local_addr,
-        master_port=parsed.master_port,
-        shutdown_timeout=parsed.shutdown_timeout,
-        hang_timeout=parsed.hang_timeout,
+        master_addr=parsed.master_addr or parsed.local_addr, master_port=parsed.master_port,
+        shutdown_timeout=parsed.shutdown_timeout, hang_timeout=parsed.hang_timeout,
         signals=_signals(parsed.signals_to_handle),
         virtual_local_rank=_on(parsed.virtual_local_rank),
         line_prefix=parsed.log_line_prefix_template or (LINE_PREFIX if any(tee) else ""),
         stdout_filters=_texts(parsed.duplicate_stdout_filters),
-        stderr_filters=_texts(parsed.duplicate_stderr_filters),
-        numa_binding=parsed.numa_binding,
-        without_effect={
-            f"--{name}": why for name, why in _WITHOUT_EFFECT.items() if _of(parsed, name)
-        },
-    )
+        stderr_filters=_texts(parsed.duplicate_stderr_filters), numa_binding=parsed.numa_binding,
+        without_effect=without_effect,
+    )  # fmt: skip
 
 
 def parse(arguments: Sequence[str], prog: str = "torchrun") -> Options:

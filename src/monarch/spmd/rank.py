@@ -25,6 +25,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
@@ -161,25 +162,21 @@ class RankProcess(Actor):
     async def _run(self, attempt: Attempt, error_file: Path) -> Exit:
         point = context().actor_instance.rank
         local = point.rank % _local(point)
+        ends = partial(Exit, point.rank, local, socket.gethostname())
         if self._ending:
-            return Exit(point.rank, local, socket.gethostname(), 0, 0, time.time(), "")
+            return ends(0, 0, time.time(), "")
         try:
-            streams, process = self._start(
-                self._environment(point, attempt, error_file), local, attempt
-            )
+            environment = self._environment(point, attempt, error_file)
+            streams, process = self._start(environment, local, attempt)
         except OSError as error:
             # there is no such program, the folder of the logs can't be made, ...
-            return Exit(
-                point.rank, local, socket.gethostname(), 0, _NOT_STARTED, time.time(), str(error)
-            )
+            return ends(0, _NOT_STARTED, time.time(), str(error))
         await asyncio.to_thread(process.wait)
         capture.program = 0
         ended = self._ended = time.time()
         streams.finish()
         ended, text = _recorded(error_file) or (ended, streams.stderr.tail())
-        return Exit(
-            point.rank, local, socket.gethostname(), process.pid, process.returncode, ended, text
-        )
+        return ends(process.pid, process.returncode, ended, text)
 
     def _start(
         self, environment: dict[str, str], local: int, attempt: Attempt
@@ -188,13 +185,9 @@ class RankProcess(Actor):
         streams = self._streams = _Streams(self._options, rank, local, attempt)
         try:
             self._process = subprocess.Popen(
-                self._command(local),
-                stdin=subprocess.DEVNULL,
-                stdout=streams.stdout.target,
-                stderr=streams.stderr.target,
-                env=environment,
-                cwd=self._folder,
-            )
+                self._command(local), stdin=subprocess.DEVNULL, stdout=streams.stdout.target,
+                stderr=streams.stderr.target, env=environment, cwd=self._folder,
+            )  # fmt: skip
         finally:
             streams.started()
         capture.program = self._process.pid
@@ -249,15 +242,14 @@ class RankProcess(Actor):
             **variables(point, attempt.address, attempt.port),
             "ROLE_NAME": options.role,
         }
+        signals = [signal.Signals(number).name for number in options.signals]
         made |= {
             "TORCHELASTIC_RESTART_COUNT": str(attempt.number),
             "TORCHELASTIC_MAX_RESTARTS": str(options.max_restarts),
             "TORCHELASTIC_RUN_ID": options.run_id,
             "TORCHELASTIC_USE_AGENT_STORE": str(attempt.has_store),
             "TORCHELASTIC_ERROR_FILE": str(error_file),
-            "TORCHELASTIC_SIGNALS_TO_HANDLE": ",".join(
-                signal.Signals(number).name for number in options.signals
-            ),
+            "TORCHELASTIC_SIGNALS_TO_HANDLE": ",".join(signals),
         }
         made.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
         if attempt.address == _LOCALHOST:

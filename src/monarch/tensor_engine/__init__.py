@@ -97,10 +97,7 @@ __getattr__, __dir__ = lazy_names(
         "errors": ("OperatorError", "RemoteException", "TensorError"),
         "fetching": ("distribute", "fetch_shard", "inspect", "show"),
         "gradients": (
-            "GradientGenerator",
-            "grad_function",
-            "grad_generator",
-            "gradient_execution_order",
+            "GradientGenerator", "grad_function", "grad_generator", "gradient_execution_order",
         ),
         "instruction_buffer": ("coalescing",),
         "collectives": ("reduce", "reduce_", "slice_mesh", "to_mesh"),
@@ -117,4 +114,4 @@ __getattr__, __dir__ = lazy_names(
         "shard_table": ("Shards", "shards"),
         "tensor": ("Tensor",),
     },
-)
+)  # fmt: skip

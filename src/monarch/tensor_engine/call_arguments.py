@@ -64,9 +64,6 @@ def pack(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         operand_checks.check(name, tensor)
         tensor._value.storage.known = None  # the function may change it, unseen from here
     return Arguments(
-        leaves,
-        tree,
-        tensors,
-        (payload, [pickle.PickleBuffer(each) for each in buffers]),
+        leaves, tree, tensors, (payload, [pickle.PickleBuffer(each) for each in buffers]),
         bool(buffers),
-    )
+    )  # fmt: skip

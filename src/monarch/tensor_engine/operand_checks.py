@@ -47,11 +47,7 @@ LABELS = {
     ),
 }
 
-_EVENTS = {
-    "DROPPED": "It was dropped here",
-    "BORROWED": "It was borrowed here",
-    "MUTATING_BORROW": "It was borrowed here",
-}
+_EVENTS = {"DROPPED": "dropped", "BORROWED": "borrowed", "MUTATING_BORROW": "borrowed"}
 
 
 def error(
@@ -184,9 +180,8 @@ def _make(call: str, problems: list[tuple[str, torch.Tensor]], mesh: Any) -> Exc
             lines.append(f"    Its stream is {stream_of(arg._value.lane.stream)!r}.")
         elif label in _EVENTS:
             storage = arg._value.storage
-            lines.append(
-                f"    {_EVENTS[label]}:\n{(storage.frozen if label == 'MUTATING_BORROW' else storage.barred).stack}"
-            )
+            bar: Any = storage.frozen if label == "MUTATING_BORROW" else storage.barred
+            lines.append(f"    It was {_EVENTS[label]} here:\n{bar.stack}")
     lines.append(
         f"  mesh of the operation: {mesh!r}; active mesh: {active_mesh.get()!r}; active stream:"
         f" {active.get()!r}"

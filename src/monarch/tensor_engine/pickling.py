@@ -148,13 +148,8 @@ def _reduce_sparse(tensor: torch.Tensor) -> Any:
 def _sparse_parts(tensor: torch.Tensor, requires_grad: bool) -> Any:
     size = tuple(tensor.shape)
     if tensor.layout is torch.sparse_coo:
-        return _rebuild_coo, (
-            tensor._indices(),
-            tensor._values(),
-            size,
-            tensor.is_coalesced(),
-            requires_grad,
-        )
+        parts = tensor._indices(), tensor._values()
+        return _rebuild_coo, (*parts, size, tensor.is_coalesced(), requires_grad)
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
         indices = tensor.crow_indices(), tensor.col_indices()
     else:

@@ -158,12 +158,9 @@ class _Text:
         if function is None:
             function = self._functions[what] = self._constant(template.function)
         call = call_text(
-            function,
-            template,
-            lambda position: f"x{inputs[position]}",
-            lambda position: self._number(numbers[position]),
-            self._constant,
-        )
+            function, template, lambda position: f"x{inputs[position]}",
+            lambda position: self._number(numbers[position]), self._constant,
+        )  # fmt: skip
         made = [outputs] if type(outputs) is int else list(outputs or ())
         self._defined.update(ref for ref in made if ref)
         if type(outputs) is int:

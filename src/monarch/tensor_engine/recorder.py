@@ -264,12 +264,9 @@ def _shown_call(engine: Engine, instruction: Instruction, name: Callable[[int], 
         _, _, inputs, _, numbers = instruction
         template = engine.described[what]
         return call_text(
-            template.path,
-            template,
-            lambda index: name(inputs[index]),
-            lambda index: repr(numbers[index]),
-            _shown,
-        )
+            template.path, template, lambda index: name(inputs[index]),
+            lambda index: repr(numbers[index]), _shown,
+        )  # fmt: skip
     use = uses(engine.described, instruction)
     return (
         f"{_operation(instruction)}({', '.join([*map(name, use.inputs), *map(_shown, use.rest)])})"

@@ -214,12 +214,9 @@ class _Recording:
         site = call_sites.here()
         for lane, number, formals, given in self._parts:
             instruction = (
-                REPLAY,
-                site,
-                number,
-                [ids[index] for index in formals],
+                REPLAY, site, number, [ids[index] for index in formals],
                 [outputs[index] for index in given],
-            )
+            )  # fmt: skip
             self._engine.submit(lane, instruction)
         self._note_writes(values, arguments)
         return pytree.tree_unflatten(results, self._tree)
@@ -324,16 +321,10 @@ class Recorded:
 
     def _kind(self, leaves: list[Any], tree: Any) -> Any:
         parts: list[Any] = [
-            tree,
-            active_mesh(),
-            active.get().number,
-            torch.is_grad_enabled(),
-            settings.current(),
-            *(
-                (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
-                for device in ("cpu", "cuda")
-            ),
-        ]
+            tree, active_mesh(), active.get().number, torch.is_grad_enabled(), settings.current(),
+            *map(torch.is_autocast_enabled, ("cpu", "cuda")),
+            *map(torch.get_autocast_dtype, ("cpu", "cuda")),
+        ]  # fmt: skip
         seen: list[tuple[Value, Storage]] = []
         for leaf in leaves:
             parts.append(type(leaf))

@@ -77,12 +77,9 @@ class Template:
             return f"c[{len(constants) - 1}]"
 
         text = call_text(
-            "f",
-            self,
-            lambda position: f"v[{position}]",
-            lambda position: f"n[{position}]",
+            "f", self, lambda position: f"v[{position}]", lambda position: f"n[{position}]",
             constant,
-        )
+        )  # fmt: skip
         self.call = eval(f"lambda v, n: {text}", {"f": self.function, "c": constants})
 
 

@@ -297,12 +297,8 @@ def dispatch(
         storage = Storage(known) if output.shares is None else values[output.shares].storage
         number = next(ids)
         instruction = (
-            plan.template,
-            call_sites.here(),
-            tuple([v.id for v in values]),
-            number,
-            tuple(numbers),
-        )
+            plan.template, call_sites.here(), tuple([v.id for v in values]), number, tuple(numbers),
+        )  # fmt: skip
         made: Tensor = _wrap(
             Tensor, *output.geometry, dtype=output.meta.dtype, device=output.meta.device
         )

@@ -143,12 +143,9 @@ class TorchGroups:
             _stores.append(rendezvous.store)
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
             dist.init_process_group(
-                backend,
-                store=dist.PrefixStore("world", rendezvous.store),
-                rank=rendezvous.rank,
-                world_size=rendezvous.size,
-                timeout=TIMEOUT,
-            )
+                backend, store=dist.PrefixStore("world", rendezvous.store), rank=rendezvous.rank,
+                world_size=rendezvous.size, timeout=TIMEOUT,
+            )  # fmt: skip
             _made = f"{self._uid}/{number}", dist.group.WORLD
 
     @contextmanager
