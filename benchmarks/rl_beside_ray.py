@@ -38,9 +38,13 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "rl_beside_ray.json"
 WAYS = ("monarch", "ray")
-KILLS = {20: "generator", 27: "verifier", 34: "last trainer", 41: "first trainer", 48: "buffer"}
-STEPS = 56
-LIMIT = 300.0  # seconds of one program
+KILLS = "generator", "verifier", "last trainer", "first trainer", "buffer"
+FIRST, APART = (
+    20,
+    7,
+)  # steps before the first kill; and between two, or until all trainers are there
+STEPS = 90
+LIMIT = 900.0  # seconds of one program
 SHARED = {  # what rl_ray takes from the example
     "generator": {"batching"},
     "trainer": {"loss", "save"},
@@ -58,6 +62,19 @@ def plan() -> Plan:
     return Plan(steps=STEPS, imitation=20)
 
 
+class Turns:
+    """Which role is killed after which step."""
+
+    def __init__(self) -> None:
+        self.left, self.due = list(KILLS), FIRST
+
+    def next(self, step: int, whole: bool = True) -> str | None:
+        if step < self.due or not whole or not self.left:
+            return None
+        self.due = step + APART
+        return self.left.pop(0)
+
+
 def say(what: str, **more: object) -> None:
     print(json.dumps({"what": what, "at": time.monotonic(), **more}), flush=True)
 
@@ -71,10 +88,10 @@ def run_monarch() -> None:
     roles = start(wanted, base)
     roles.rollouts.watch.broadcast()
 
-    def killed(service: Any, replicas: int) -> None:
+    def killed(role: str, service: Any, replicas: int) -> None:
         victim = service.pid.call_one().get()
         os.kill(victim, signal.SIGKILL)
-        say("kill")
+        say("kill", role=role)
         pids = [victim]
         while len(pids) < replicas or victim in pids:
             time.sleep(0.02)
@@ -82,18 +99,19 @@ def run_monarch() -> None:
                 pids = [*service.pid.call().get().values()]
         say("back")
 
+    turns = Turns()
     for each in roles.trainers.run():
         say("step", step=each.step)
-        role = KILLS.get(each.step)
+        role = turns.next(each.step, len(each.value.pids) == wanted.trainers)
         if role == "generator":
-            killed(roles.generators, wanted.generators)
+            killed(role, roles.generators, wanted.generators)
         elif role == "verifier":
-            killed(roles.verifiers, wanted.verifiers)
+            killed(role, roles.verifiers, wanted.verifiers)
         elif role is not None:
             [store] = roles.store.statistics().get().values()
             pids = {"last trainer": each.value.pids[-1], "first trainer": each.value.pids[0]}
             os.kill(pids.get(role, store.pid), signal.SIGKILL)
-            say("kill")
+            say("kill", role=role)
     roles.rollouts.stop().get()
     roles.generators.stop(drain=0).get()
     roles.verifiers.stop(drain=0).get()
@@ -102,11 +120,11 @@ def run_monarch() -> None:
 def run_ray() -> None:
     from benchmarks.rl_ray import Job
 
-    job = Job(plan())
+    job, turns = Job(plan()), Turns()
 
     async def done(step: int) -> None:
         say("step", step=step)
-        role = KILLS.get(step)
+        role = turns.next(step)
         actors = {
             "generator": job.generators[0],
             "verifier": job.verifiers[0],
@@ -117,7 +135,7 @@ def run_ray() -> None:
         if role is not None:
             victim = pid = await actors[role].pid.remote()
             os.kill(victim, signal.SIGKILL)
-            say("kill")
+            say("kill", role=role)
             while pid == victim and role in ("generator", "verifier"):
                 await asyncio.sleep(0.02)
                 with suppress(Exception):  # it is being started again
@@ -145,18 +163,18 @@ def measured(way: str) -> dict[str, float]:
     events = [json.loads(line) for line in said.splitlines() if line.startswith(b'{"what"')]
     ends = {each["step"]: each["at"] for each in events if each["what"] == "step"}
     assert sorted(ends) == list(range(STEPS)), f"{way}: steps are missing"
-    first = min(KILLS)
     answers = plan().groups * plan().answers  # of a step
     rows = {
-        "samples/s": (first - 1) * answers / (ends[first] - ends[1]),
+        "samples/s": (FIRST - 1) * answers / (ends[FIRST] - ends[1]),
         "first update": ends[0] - began,
     }
     for number, event in enumerate(events):
         if event["what"] == "kill":
-            role = KILLS[max(step for step, at in ends.items() if at <= event["at"])]
+            role = event["role"]
             ended = "back" if role in ("generator", "verifier") else "step"
             back = next(each for each in events[number:] if each["what"] == ended)
             rows[role] = back["at"] - event["at"]
+    assert {*KILLS} <= {*rows}, f"{way}: {STEPS} steps were too few to kill all roles"
     return rows
 
 

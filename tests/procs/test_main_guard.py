@@ -185,7 +185,8 @@ def test_a_job_at_the_top_of_a_module_is_not_started_once_more_by_its_procs(
         env={**BOUNDED, "APPLY": apply},
     )
     place = "unguarded.py:14" if apply == "1" else "unguarded.py:16"
-    refused(result, "this_host() was called by the top level of a module", place)
+    called = "apply()" if apply == "1" else "state()"
+    refused(result, f"{called} was called by the top level of a module", place)
     assert result.stdout.count("applied") == int(apply), "by the client alone"
     if apply == "0":
         assert len(list(tmp_path.rglob("*.log"))) == 1, (

@@ -413,11 +413,6 @@ class KubernetesJob(WorkersJob):
 
     # the way there
 
-    def _refuse_imports(self) -> None:
-        # otherwise `attach` does, before anything else
-        if self._kubeconfig.is_in_cluster and self._attach_to is None:
-            super()._refuse_imports()
-
     def _prepare_client_gateway(self) -> None:
         if self._kubeconfig.is_in_cluster and self._attach_to is None:
             return

@@ -427,11 +427,6 @@ class SlurmJob(contract.WorkersJob):
     def _rebind_connection_inputs(self, spec: JobTrait) -> None:
         self._on_warning = getattr(spec, "_on_warning", None)
 
-    def _refuse_imports(self) -> None:
-        # there, `attach` refuses them, which must come before anything else
-        if not self._described.out_of_cluster:
-            super()._refuse_imports()
-
     def _prepare_client_gateway(self) -> None:
         if not self._described.out_of_cluster or in_batch():
             return

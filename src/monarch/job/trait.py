@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .. import actor
+from .._guards.main_guard import refuse_imports
 from .._lazy import shown_by
 from ..errors import JobError
 from ..logs.keep import keep_logs, stop_keeping
@@ -160,7 +161,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
         Raises:
             RuntimeError: It is called by the top level of a module that a proc imports.
         """
-        self._refuse_imports()
+        refuse_imports("apply()")
         if not self.active:
             with needs_room(self):
                 self._start(client_script)
@@ -176,7 +177,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
             JobError: The file holds another job that runs, can't be read, or is not safe to read; a
                 worker has ended; or a disk is full.
         """
-        self._refuse_imports()
+        refuse_imports("state()")
         admin.open_for(self._admin, self._telemetry)  # first: its port may be taken
         if not self.active:
             with needs_room(self):
@@ -227,7 +228,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
             TypeError: A number is none.
             ValueError: There is no such mesh, or a number is below 1.
         """
-        self._refuse_imports()
+        refuse_imports("scale()")
         if not self.active:
             raise JobError(f"{self!r} can be scaled while it runs; state() starts it")
         owner = self._owner
@@ -277,10 +278,6 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
     def _owner(self) -> JobTrait:
         """The object that stands for the running workers: this one, or that of the cache."""
         return self._reused or self
-
-    def _refuse_imports(self) -> None:
-        """Raise where a proc imports the module that calls this, before anything is started."""
-        actor.this_host()
 
     def _find_or_start(self, cached_path: str | os.PathLike[str] | None) -> None:
         if in_batch() and BATCH_FILE in os.environ:
