@@ -72,11 +72,13 @@ class Pool(Generic[T, R]):
                     busy[rank] += 1
                     futures.append(future)
                     subscribe(future, partial(ended.put, rank))
-                if not futures:
+                if not futures and not more:
                     return
-                if futures[0].done():
+                if futures and futures[0].done():
                     yield futures.popleft().get()
-                else:  # each future ends: with an answer, or because its rank is gone
+                else:
+                    # each future ends: with an answer, or because its rank is gone; one may be taken
+                    # just before its end is noted here
                     busy[ended.get()] -= 1
                 with suppress(Empty):
                     while True:
