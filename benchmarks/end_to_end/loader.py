@@ -40,7 +40,7 @@ ROW = Row(
     quantities={
         "all ranks": Quantity("images/s", {"torchrun": Target(1 / 1.02, 1)}, better="higher")
     },
-    settings={"ranks": 4, "images": 8000},
+    settings={"ranks": 4, "images": 4000},
 )
 
 

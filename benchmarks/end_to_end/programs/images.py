@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 SIDE, CROP, BATCH, WORKERS = 160, 128, 32, 1
-DIFFERENT = 64  # images in memory, as a file system that has all in its cache
+DIFFERENT = 16  # images in memory, as a file system that has all in its cache
 
 
 class Images(Dataset[torch.Tensor]):
@@ -21,7 +21,7 @@ class Images(Dataset[torch.Tensor]):
         coarse = torch.rand(DIFFERENT, 3, SIDE // 8, SIDE // 8, generator=generator)
         smooth = torch.nn.functional.interpolate(coarse, size=SIDE, mode="bilinear")
         pixels = (255 * smooth).to(torch.uint8).numpy()
-        self._packed = [zlib.compress(image.tobytes()) for image in pixels]
+        self._packed = [zlib.compress(image.tobytes(), 1) for image in pixels]
         self._count = count
 
     def __len__(self) -> int:
