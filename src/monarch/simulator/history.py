@@ -6,7 +6,7 @@ The file is a row of pickles: ``("start", hosts, gpus)``, then what happened, in
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,68 +15,32 @@ from monarch.tensor_engine.executor import Ranks, Segment, nowhere
 from .model import Model
 
 
-class History:
-    """The executor that writes down what it passes on to a model.
-
-    See `tensor_engine.executor.Executor`.
+class History(Model):
+    """A model that writes down what it is asked to do.
 
     Args:
-        model: What executes.
         path: The file.
         hosts: As in `Simulator`.
         gpus: As in `Simulator`.
+        others: The other arguments of `Model`.
     """
 
-    def __init__(self, model: Model, path: Path, hosts: int, gpus: int) -> None:
-        self._model = model
+    def __init__(self, path: Path, hosts: int, gpus: int, *others: Any) -> None:
+        super().__init__(hosts, gpus, *others)
         self._path = path
-        self.uid, self.size, self.name, self.target = (
-            model.uid,
-            model.size,
-            model.name,
-            model.target,
-        )
-        self.spread = model.spread
-        self.gone: tuple[int, ...] = ()
         path.write_bytes(pickle.dumps(("start", hosts, gpus)))
-
-    @property
-    def procs(self) -> Any:
-        return self._model.procs
-
-    @property
-    def is_usable(self) -> bool:
-        return self._model.is_usable
-
-    def address(self, rank: int) -> Any:
-        return self._model.address(rank)
-
-    def when_gone(self, tell: Callable[[int], object]) -> None:
-        self._model.when_gone(tell)
-
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        self._model.call_later(seconds, callback)
-
-    def let_go(self) -> bool:
-        return self._model.let_go()
-
-    def stop(self, timeout: float) -> None:
-        self._model.stop(timeout)
-
-    def check(self, ranks: Ranks) -> None:
-        """Nothing: no rank is ever gone."""
 
     def run(self, segments: list[Segment]) -> None:
         self._note("run", [(_described(ranks), batch) for ranks, batch in segments])
-        self._model.run(segments)
+        super().run(segments)
 
     def call(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> Any:
         self._note("call", _described(ranks), method, args, what)
-        return self._model.call(ranks, method, args, what)
+        return super().call(ranks, method, args, what)
 
-    def stream(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> Any:
+    def stream(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> list[Any]:
         self._note("call", _described(ranks), method, args, what)
-        return self._model.stream(ranks, method, args, what)
+        return super().stream(ranks, method, args, what)
 
     def note_step(self) -> None:
         """A step has ended."""

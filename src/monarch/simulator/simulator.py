@@ -127,13 +127,11 @@ class Simulator:
         self._writes_traces = simulate_mode in ("simulate", "everything")
         self._each_rank = not group_workers
         self._recorder = Recorder(timed=self._writes_traces, graphed=build_ir)
-        self._model = Model(hosts, gpus, self.machine, self._recorder, f"simulated-{id(self):x}")
-        self._history: History | None = None
+        of_model = hosts, gpus, self.machine, self._recorder, f"simulated-{id(self):x}"
+        self._model = Model(*of_model)
         if simulate_mode in ("command_history", "everything"):
-            self._history = History(self._model, Path(command_history_path), hosts, gpus)
-        self.mesh: DeviceMesh = mesh_over(
-            self._history or self._model, {"host": hosts, "gpu": gpus}
-        )
+            self._model = History(Path(command_history_path), *of_model)
+        self.mesh: DeviceMesh = mesh_over(self._model, {"host": hosts, "gpu": gpus})
         self.mesh.engine.meeting = Meeting("")  # no ranks meet
         self.mesh.engine.end_meeting = self._end
         self._steps: list[Step] = []
@@ -160,8 +158,8 @@ class Simulator:
             self._end_step()
 
     def _end_step(self) -> Step:
-        if self._history is not None:
-            self._history.note_step()
+        if isinstance(self._model, History):
+            self._model.note_step()
         seconds, self._peaks = self._model.step()
         step = Step(seconds, max(peak for _, peak in self._peaks) / MEGABYTE)
         if self._writes_traces:
@@ -288,8 +286,8 @@ def set_meta(value: Any) -> Iterator[None]:
 
 def _tag(simulator: Simulator, value: Any) -> None:
     simulator.mesh.engine.flush()  # instructions issued before must not get this tag
-    if simulator._history is not None:
-        simulator._history.note_tag(value)
+    if isinstance(simulator._model, History):
+        simulator._model.note_tag(value)
     simulator._recorder.tag = value
 
 
