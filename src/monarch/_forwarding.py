@@ -50,12 +50,11 @@ async def relay(there: actor.ProcMesh, port: int, here: actor.ProcMesh) -> list[
     Returns:
         The ports of those.
     """
-    dialer: Any = there.spawn("forward_to", Dialer, [port])
+    dialer = there.spawn("forward_to", Dialer, [port])
     addresses = [("127.0.0.1", 0)] * len(here)
-    listeners: Any = here.spawn("forward_from", Listener, addresses, dialer, ours=True)
+    listeners = here.spawn("forward_from", Listener, addresses, dialer, ours=True)
     await listeners.listen.call()
-    ports: list[int] = (await listeners.port.call()).values()
-    return ports
+    return list((await listeners.port.call()).values())
 
 
 class Listener(actor.Actor):
@@ -70,8 +69,9 @@ class Listener(actor.Actor):
     def __init__(self, addresses: Sequence[Address], dialers: Any, ours: bool = False) -> None:
         point = actor.current_rank()
         self._address = addresses[point.rank]
-        # ranks of one host, which serve in turn
-        self._is_shared = self._address[1] != 0 and addresses.count(self._address) > 1
+        # ranks of one host, which serve in turn; None, as it need not be known, else
+        shared = self._address[1] != 0 and addresses.count(self._address) > 1
+        self._reuse_port = shared or None
         self._dialer = dialers.slice(**point) if len(dialers) > 1 else dialers
         self._server: asyncio.Server | None = None
         self._tasks: dict[asyncio.Task[None], Who] = {}
@@ -88,15 +88,14 @@ class Listener(actor.Actor):
             *self._address,
             limit=_MOST,
             reuse_address=True,
-            reuse_port=self._is_shared or None,
+            reuse_port=self._reuse_port,
         )
 
     @actor.endpoint
     async def port(self) -> int:
         """The port at which it listens."""
         assert self._server is not None
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
+        return int(self._server.sockets[0].getsockname()[1])
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         import asyncio
@@ -115,11 +114,8 @@ class Listener(actor.Actor):
             await remote.open.call_one(number)
             await asyncio.gather(self._send(reader, number), self._receive(writer, number))
             whole = True
-        except (
-            actor.ActorError,
-            actor.SupervisionError,
-            OSError,
-        ) as error:  # nothing listens there now
+        except (actor.ActorError, actor.SupervisionError, OSError) as error:
+            # nothing listens there now
             refused = getattr(error, "exception", None)
             if isinstance(refused, ConnectionRefusedError) and self._refused.next_is_told():
                 logger.warning("connection %d was refused: %s", self._refused.count, refused)

@@ -70,5 +70,4 @@ def _own_address(family: socket.AddressFamily, other: str = "") -> str:
             probe.connect((other or _OUTSIDE[family], 9))  # sends nothing: it chooses a route
         except OSError:
             return ""
-        address: str = probe.getsockname()[0]
-        return address
+        return str(probe.getsockname()[0])

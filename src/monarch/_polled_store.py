@@ -53,30 +53,25 @@ class PolledStore(dist.Store):  # type: ignore[misc]
 
     def get(self, key: str) -> bytes:
         self.wait([key])
-        found: bytes = self._base.get(key)
-        return found
+        return bytes(self._base.get(key))
 
     def set(self, key: str, value: Any) -> None:
         self._base.set(key, value)
 
     def add(self, key: str, amount: int) -> int:
-        total: int = self._base.add(key, amount)
-        return total
+        return int(self._base.add(key, amount))
 
     def check(self, keys: Sequence[str]) -> bool:
-        found: bool = self._base.check(list(keys))
-        return found
+        return bool(self._base.check(list(keys)))
 
     def compare_set(self, key: str, expected: str, desired: str) -> Any:
         return self._base.compare_set(key, expected, desired)
 
     def deleteKey(self, key: str) -> bool:  # noqa: N802  # torch's C++ calls it so
-        deleted: bool = self._base.delete_key(key)
-        return deleted
+        return bool(self._base.delete_key(key))
 
     def getNumKeys(self) -> int:  # noqa: N802  # the same
-        count: int = self._base.num_keys()
-        return count
+        return int(self._base.num_keys())
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Ignore it: the limit was given when the store was made."""

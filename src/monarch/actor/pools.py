@@ -35,7 +35,7 @@ class Pool(Generic[T, R]):
     """Made by `pool`. A context manager, which stops the actors."""
 
     def __init__(self, procs: ProcMesh, function: Callable[[T], R], in_flight: int) -> None:
-        self._actors: Any = procs.spawn(
+        self._actors = procs.spawn(
             f"pool of {getattr(function, '__name__', 'functions')}", _Runner, function
         )
         flat = self._actors.flatten("rank")
@@ -89,8 +89,7 @@ class Pool(Generic[T, R]):
 
     def stop(self) -> Future[None]:
         """Stop the actors; the procs go on."""
-        stopping: Future[None] = self._actors.stop()
-        return stopping
+        return self._actors.stop()
 
     def __enter__(self) -> Pool[T, R]:
         return self

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from .._words import draw, named
 from ..actor import Actor, ActorError, HostMesh, MeshFailure, SupervisionError, endpoint, this_proc
@@ -66,10 +65,10 @@ def in_environment(
         wanted = Wanted(str(source.conda_prefix), "", offline, source.export())
     else:
         wanted = Wanted(os.fspath(source), "" if wheels is None else os.fspath(wheels), offline)
-    owner: Any = this_proc().spawn("environments", _EnvironmentOwner)
+    owner = this_proc().spawn("environments", _EnvironmentOwner)
     try:
         with _shown(f"environment of {wanted.source} on {len(hosts)} hosts"):
-            made: list[Made] = owner.make.call_one(hosts, wanted).get()
+            made = owner.make.call_one(hosts, wanted).get()
     except ActorError as error:
         raise error.exception from None
     finally:
@@ -92,7 +91,7 @@ class _EnvironmentOwner(Actor):
     async def make(self, hosts: HostMesh, wanted: Wanted) -> list[Made]:
         """Have all hosts make it."""
         procs = hosts.spawn_procs(name="environment")
-        makers: Any = procs.spawn("environment", _Maker)
+        makers = procs.spawn("environment", _Maker)
         try:
             answers = (await makers.make.call(wanted)).values()
         except SupervisionError as error:

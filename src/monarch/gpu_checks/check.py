@@ -112,7 +112,7 @@ class _Doctor(Actor):
         with configured(preload=_PRELOAD, host_spawn_ready_timeout=limit):
             procs = this_host().spawn_procs(name="doctor")
         try:
-            checker: Any = procs.spawn("checker", _Doctor)
+            checker = procs.spawn("checker", _Doctor)
             return checker.call.call_one(function, *args).get(timeout=limit)
         except TimeoutError:
             stacks = ""
@@ -135,7 +135,7 @@ def apart(limit: float, function: Callable[..., Any], *args: Any) -> Any:
         ActorError: It has raised, or has not returned in time.
         SupervisionError: Its process has ended.
     """
-    doctor: Any = this_proc().spawn("doctor", _Doctor)
+    doctor = this_proc().spawn("doctor", _Doctor)
     try:
         return doctor.apart.call_one(limit, function, *args).get()
     finally:

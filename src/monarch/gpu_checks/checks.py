@@ -296,8 +296,8 @@ def transfer(path: str, machine: Machine) -> str:
     with configured(rdma_paths=path, preload=("nixl._api",) if path == "nixl" else ()):
         procs = this_host().spawn_procs({"gpus": 2})
     with procs:
-        owner: Any = procs.slice(gpus=0).spawn("owner", Holder, theirs)
-        user: Any = procs.slice(gpus=1).spawn("user", Holder, ours)
+        owner = procs.slice(gpus=0).spawn("owner", Holder, theirs)
+        user = procs.slice(gpus=1).spawn("user", Holder, ours)
         buffer = owner.fill.call_one(0).get()
         rates = [user.move.call_one("copy_", buffer, theirs).get()]
         expect("the path", buffer.explain(user).taken, path)

@@ -95,7 +95,7 @@ class _MeshLauncher(_Launcher):
         procs = self.hosts.spawn_procs({"devices": devices}, name="lightning")
         try:
             setup_torch_elastic_env(procs)
-            ranks: Any = procs.spawn("lightning", _Rank)
+            ranks = procs.spawn("lightning", _Rank)
             returned = ranks.run.call(function, args, kwargs, trainer).get()
         finally:
             procs.stop().get()  # also ranks that wait in a collective for one that has failed

@@ -16,20 +16,21 @@ import logging
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TypeVar
 
 from .. import actor
 from .._core.plane import random_uid
 from .._namedtuple import NamedTuple
 from ..errors import MountError
 from .daemon import Daemon
-from .place import FolderPlace
 from .source import FolderSource
 
 SUBDIR = "$SUBDIR"
 """Stands in a path for what tells hosts, or meshes, from each other."""
 
 logger = logging.getLogger("monarch.mounts")
+
+A = TypeVar("A", bound=actor.Actor)
 
 
 class MountPlan(NamedTuple):
@@ -65,7 +66,7 @@ class Mount:
 
     def __init__(self, plan: MountPlan) -> None:
         self._plan = plan
-        self._owner: Any = None
+        self._owner: _MountOwner | None = None
 
     @property
     def point(self) -> str:
@@ -124,7 +125,7 @@ class _MountOwner(actor.Actor):
     def __init__(self, plan: MountPlan) -> None:
         self._plan = plan
         self._procs: list[actor.ProcMesh] = []
-        self._mounted: list[Any] = []  # daemons that have
+        self._mounted: list[Daemon] = []  # daemons that have
 
     def __supervise__(self, failure: actor.MeshFailure) -> bool:
         if failure.mesh_name != "content":  # which shares its process with "names"
@@ -140,9 +141,9 @@ class _MountOwner(actor.Actor):
         self._procs.append(sources)
         mounting = (plan.hosts or actor.this_host()).spawn_procs(name="mounts")
         self._procs.append(mounting)
-        names: Any = sources.spawn("names", FolderSource, plan.paths, plan.hidden)
-        content: Any = sources.spawn("content", FolderSource, plan.paths, plan.hidden)
-        daemons: Any = mounting.spawn("daemon", Daemon)
+        names = sources.spawn("names", FolderSource, plan.paths, plan.hidden)
+        content = sources.spawn("content", FolderSource, plan.paths, plan.hidden)
+        daemons = mounting.spawn("daemon", Daemon)
         if plan.live:
             for told in [
                 _at(names, rank).tell.call_one(daemons, place)
@@ -152,7 +153,7 @@ class _MountOwner(actor.Actor):
         actors = {
             place: (_at(names, rank), _at(content, rank)) for rank, place in enumerate(plan.places)
         }
-        folders: list[FolderPlace] = list(names.place.call().get().values())
+        folders = list(names.place.call().get().values())
         seen = set()
         for rank, point in enumerate(daemons.look.call(plan.point).get().values()):
             if not plan.live and point == folders[0]:
@@ -183,9 +184,8 @@ class _MountOwner(actor.Actor):
     @actor.endpoint
     def close(self) -> None:
         for answer in [each.unmount.call_one() for each in self._mounted]:
-            with suppress(
-                actor.ActorError, actor.SupervisionError
-            ):  # who unmounts then is its shell
+            # where its host is gone, its shell unmounts
+            with suppress(actor.ActorError, actor.SupervisionError):
                 answer.get()
         for end in [procs.stop("it is unmounted") for procs in self._procs]:
             with suppress(actor.SupervisionError):
@@ -229,5 +229,5 @@ def gather_folders(
     ).open()
 
 
-def _at(mesh: Any, rank: int) -> Any:
+def _at(mesh: A, rank: int) -> A:
     return mesh.slice(**actor.Point(rank, mesh.extent))

@@ -121,8 +121,7 @@ class MountView:
 
     def link(self, path: str) -> str:
         """Return the target of a symlink."""
-        text: str = self._answer(self._ask("link", path), path)
-        return text
+        return str(self._answer(self._ask("link", path), path))
 
     def open(self, path: str) -> OpenFile:
         """Begin to read a file: its first block comes along, or the error of reading it.
