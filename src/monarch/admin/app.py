@@ -158,11 +158,9 @@ class App:
         if not is_open and (run or self._program.saved):
             chosen = chosen._replace(seconds=chosen.seconds or _OF_A_FILE, reads=True)
         answer = await self._ask(chosen, call, request)
-        return (
-            self._exchange(request, answer)
-            if isinstance(answer, LoginLink)
-            else self._response(answer)
-        )
+        if isinstance(answer, LoginLink):
+            return self._exchange(request, answer)
+        return self._response(answer)
 
     def _exchange(self, request: Request, link: LoginLink) -> Response:
         """A session for a link."""
@@ -196,11 +194,9 @@ class App:
                 raise ClientDisconnect
             if over.done():
                 raise ApiError("service_unavailable", "the program has ended")
-            why = (
-                "the program did not answer"
-                if begun.is_set()
-                else "no place in the queue became free"
-            )
+            why = "no place in the queue became free"
+            if begun.is_set():
+                why = "the program did not answer"
             raise ApiError("gateway_timeout", f"{why} within {limit:g} s")
         finally:
             for each in (asking, over, gone):  # who still waits for a place leaves the queue

@@ -124,11 +124,9 @@ def _sentence(
     busy = [row for row in rows if row["begin"] is not None]
     if not busy:
         known = any(row["known"] for row in rows)
-        return (
-            f"{when}: no rank handled a call that is kept."
-            if known
-            else f"{when}: nothing is kept of that time."
-        )
+        if known:
+            return f"{when}: no rank handled a call that is kept."
+        return f"{when}: nothing is kept of that time."
     longest = min(busy, key=lambda row: int(row["begin"]))
     seconds = at - longest["begin"] / 1e6
     return (

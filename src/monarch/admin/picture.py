@@ -132,11 +132,9 @@ def last_picture(found: Collected, verdict: Verdict) -> dict[str, Any]:
         verdict: The one before.
     """
     causes = _failures(found)
-    why = (
-        f": {causes[0]['root_cause']}: {causes[0]['message'].partition(chr(10))[0]}"
-        if causes
-        else ""
-    )
+    why = ""
+    if causes:
+        why = f": {causes[0]['root_cause']}: {causes[0]['message'].partition(chr(10))[0]}"
     return picture(
         found, replace(verdict, status=STUCK, sentence=f"Ended by an unhandled failure{why}")
     )

@@ -187,10 +187,8 @@ def _memory_by_card(processes: Path) -> dict[str, dict[int, int | None]]:
             fields = dict(
                 line.replace("\t", " ").split(":", 1) for line in text.splitlines() if ":" in line
             )
-            bus, context = (
-                fields.get("drm-pdev", "").strip(),
-                fields.get("drm-client-id", "").strip(),
-            )
+            bus = fields.get("drm-pdev", "").strip()
+            context = fields.get("drm-client-id", "").strip()
             words = fields.get("drm-memory-vram", "0").split()
             size = int(words[0]) * (
                 1024 if words[1:] == ["KiB"] else 1 << 20 if words[1:] == ["MiB"] else 1

@@ -95,13 +95,9 @@ def _history(asked: Asked) -> Iterator[Row]:
     here, since = proc_id(asked.service.hub.address), (asked.since_us or 0) / 1e6
     for _, instrument, _ in _instruments():
         is_gauge = isinstance(instrument, (metrics.Gauge, metrics.ObservableGauge))
-        kind = (
-            "gauge"
-            if is_gauge
-            else "histogram"
-            if isinstance(instrument, metrics.Histogram)
-            else "sum"
-        )
+        kind = "histogram" if isinstance(instrument, metrics.Histogram) else "sum"
+        if is_gauge:
+            kind = "gauge"
         for key, points in instrument.courses().items():
             named = instrument.name, kind, instrument.unit, _json(key)
             for at, value, count in points:

@@ -164,11 +164,9 @@ def _data(table: str, rows: list[dict[str, Any]]) -> Any:
         )  # fmt: skip
     name = "sum" if table == "metric_sums" else "value"
     numbers = [points.NumberDataPoint(*_where(row), number_of(row, name)) for row in rows]
-    return (
-        points.Sum(numbers, _CUMULATIVE, rows[0]["is_monotonic"])
-        if name == "sum"
-        else points.Gauge(numbers)
-    )
+    if name == "sum":
+        return points.Sum(numbers, _CUMULATIVE, rows[0]["is_monotonic"])
+    return points.Gauge(numbers)
 
 
 def _where(row: dict[str, Any]) -> tuple[dict[str, Any], int, int]:
@@ -233,10 +231,8 @@ def log(record: logging.LogRecord, here: ProcAddress, of: Resource) -> ReadableL
     }  # fmt: skip
     if record.exc_info and record.exc_info[1] is not None:
         error = record.exc_info[1]
-        attributes["exception.type"], attributes["exception.message"] = (
-            type(error).__qualname__,
-            str(error),
-        )
+        attributes["exception.type"] = type(error).__qualname__
+        attributes["exception.message"] = str(error)
         attributes["exception.stacktrace"] = "".join(traceback.format_exception(*record.exc_info))
     made = LogRecord(
         timestamp=int(record.created * 1e9),

@@ -28,11 +28,9 @@ def _actors(asked: Asked) -> Iterator[Row]:
             status, endpoint, since, queue, handled = "Client", None, None, 0, 0
         else:
             endpoint, since = longest(cell)
-            status, queue, handled = (
-                plane.status_of(cell),
-                len(cell.queued()),
-                plane.handled_by(cell),
-            )
+            status = plane.status_of(cell)
+            queue = len(cell.queued())
+            handled = plane.handled_by(cell)
         yield (
             actor_id(hub.address, owner.uid), _us(owner.since), mesh_id(owner.uid), record.rank.rank, str(record), record.name,
             record.name, record.class_name, here, pid, status, endpoint, queue, handled, owner.incarnation, since,

@@ -305,10 +305,8 @@ def _needs(database: Any, text: str, source: TableSource) -> Needs:
         columns[table] = tuple(name for name in every if name in read) or (next(iter(every)),)
         if table in source.events:
             ranges.append(_range(filters))
-    since, until = (
-        min((low for low, _ in ranges), default=0),
-        max((high for _, high in ranges), default=math.inf),
-    )
+    since = min((low for low, _ in ranges), default=0)
+    until = max((high for _, high in ranges), default=math.inf)
     return Needs(columns, since or None, int(until) if until < math.inf else None)
 
 

@@ -111,9 +111,7 @@ def as_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return "NULL"
-    text = (
-        value
-        if isinstance(value, str)
-        else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    )
+    text = value
+    if not isinstance(value, str):
+        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     return named(text)

@@ -75,11 +75,9 @@ def trace(
     tables: dict[str, Sequence[Row]] = {"procs": procs, "actors": actors}
 
     def among(column: str, rows: Sequence[Row]) -> str:
-        return (
-            "true"
-            if mesh is None
-            else f"{column} IN ({', '.join(str(row['id']) for row in rows) or 'NULL'})"
-        )
+        if mesh is None:
+            return "true"
+        return f"{column} IN ({', '.join(str(row['id']) for row in rows) or 'NULL'})"
 
     for table in NEEDS.keys() - tables.keys():
         text = f"SELECT {', '.join(NEEDS[table])} FROM {table}"

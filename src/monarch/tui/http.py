@@ -163,11 +163,9 @@ def open_access(
         AdminError: The link was used.
         OSError: Nothing listens there.
     """
-    url = (
-        address
-        if "://" in address
-        else f"{'https' if context and not plaintext else 'http'}://{address}"
-    )
+    url = address
+    if "://" not in address:
+        url = f"{'https' if context and not plaintext else 'http'}://{address}"
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(

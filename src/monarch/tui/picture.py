@@ -118,11 +118,9 @@ class Picture:
 
     def look(self, mesh: Mapping[str, Any], number: int) -> Look:
         """How a rank is shown."""
-        return (
-            BLAMED
-            if mesh["columns"]["blamed"][number]
-            else LOOKS.get(self.state(mesh, number), _OTHER)
-        )
+        if mesh["columns"]["blamed"][number]:
+            return BLAMED
+        return LOOKS.get(self.state(mesh, number), _OTHER)
 
 
 class Map(NamedTuple):

@@ -89,11 +89,9 @@ def _frame(line: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _line(line: Mapping[str, Any], usual: set[tuple[Any, ...]]) -> Row:
     own = line["kind"] == "user"
-    place = (
-        "(monarch)"
-        if line["kind"] == "monarch"
-        else f"{'/'.join(line['file'].split('/')[-2:])}:{line['line']}"
-    )
+    place = "(monarch)"
+    if line["kind"] != "monarch":
+        place = f"{'/'.join(line['file'].split('/')[-2:])}:{line['line']}"
     odd = " " if _frame(line) in usual else "≠"
     return [
         (f"  {odd} {'>' if own else ' '} {line['function']}", "bold" if own else ""),

@@ -43,11 +43,9 @@ class Made(Sequence[Row]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[Row]: ...
     def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
-        return (
-            [*map(self._make, range(*index.indices(self._count)))]
-            if isinstance(index, slice)
-            else self._make(index)
-        )
+        if isinstance(index, slice):
+            return [*map(self._make, range(*index.indices(self._count)))]
+        return self._make(index)
 
 
 _MOST = 4000  # characters of a piece: no terminal is wider, and a line of a log may have a million
