@@ -49,11 +49,9 @@ def get_rdma_backend() -> str:
 
 def describe_between_hosts() -> str:
     """Describe in one line the transport between this machine and others, and why."""
-    fallback = (
-        "messages"
-        if config.value("rdma_allow_tcp_fallback")
-        else "nothing, as rdma_allow_tcp_fallback is False"
-    )
+    fallback = "nothing, as rdma_allow_tcp_fallback is False"
+    if config.value("rdma_allow_tcp_fallback"):
+        fallback = "messages"
     installed = importlib.util.find_spec("nixl") is not None
     if not is_ibverbs_available():
         reason = "rdma_disable_ibverbs is set" if _devices() else "there is no RDMA device"

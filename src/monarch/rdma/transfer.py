@@ -213,11 +213,9 @@ class _Transfer(Promise[None]):
                 continue
             piece = Piece(lease, grant, offset, memory, start, nbytes, rows, *steps)
             if piece.end > grant.nbytes or (write and grant.readonly):
-                reason = (
-                    "it is read-only"
-                    if write and grant.readonly
-                    else f"it has {grant.nbytes} bytes"
-                )
+                reason = f"it has {grant.nbytes} bytes"
+                if write and grant.readonly:
+                    reason = "it is read-only"
                 self._note(
                     BufferAccessError(f"{nbytes} bytes at {offset} are not to be had: {reason}"),
                     lease,

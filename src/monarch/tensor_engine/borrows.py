@@ -160,10 +160,8 @@ class IssuedBorrow(Borrow):
         )
 
     def __repr__(self) -> str:
-        kind, state = (
-            "mutable borrow" if self.mutable else "borrow",
-            "ended" if self._ended else "open",
-        )
+        kind = "mutable borrow" if self.mutable else "borrow"
+        state = "ended" if self._ended else "open"
         return f"<{kind} by {self._stream!r}, {state}>"
 
 

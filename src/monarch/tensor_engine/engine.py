@@ -168,11 +168,11 @@ class Engine:
     def living(self) -> Ranks:
         """The ranks that are not known to be gone, with all of their streams."""
         gone = self.executor.gone
-        return (
-            self.group([rank for rank in range(self.size) if rank not in gone], instructions.ALL)
-            if gone
-            else self.every_stream
-        )
+        if gone:
+            return self.group(
+                [rank for rank in range(self.size) if rank not in gone], instructions.ALL
+            )
+        return self.every_stream
 
     def define(self, plan: Plan, definition: instructions.Definition) -> None:
         """Give a plan its number on all workers.

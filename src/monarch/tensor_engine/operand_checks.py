@@ -87,10 +87,8 @@ def admit(function: str, args: Any, kwargs: Any) -> None:
     for arg in found:
         if isinstance(arg, TensorBase):
             _begin(arg)
-    mesh, stream = (
-        next(arg.mesh for arg in found if isinstance(arg, TensorBase)),
-        active.get().number,
-    )
+    mesh = next(arg.mesh for arg in found if isinstance(arg, TensorBase))
+    stream = active.get().number
     if any(_problem(arg, mesh, stream, ()) is not None for arg in found):
         raise error(function, args, kwargs)
 

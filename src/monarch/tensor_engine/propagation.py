@@ -146,22 +146,18 @@ def _text(told: Told) -> str:
     texts = []
     for leaf in told.leaves:
         if isinstance(leaf, NewTensor):
-            shares = (
-                ""
-                if leaf.shares is None
-                else f" that shares memory with tensor {leaf.shares} of its arguments"
-            )
+            shares = f" that shares memory with tensor {leaf.shares} of its arguments"
+            if leaf.shares is None:
+                shares = ""
             texts.append(
                 f"a {leaf.dtype} tensor of shape {leaf.shape} on {leaf.device.type}{shares}"
             )
         else:
             texts.append("no tensor" if leaf is None else f"tensor {leaf} of its arguments")
     many = pytree.tree_structure(told.skeleton).is_leaf()
-    return (
-        ", ".join(texts)
-        if many
-        else f"{type(told.skeleton).__name__} of {', '.join(texts) or 'nothing'}"
-    )
+    if many:
+        return ", ".join(texts)
+    return f"{type(told.skeleton).__name__} of {', '.join(texts) or 'nothing'}"
 
 
 def _output(leaf: NewTensor) -> Output:

@@ -75,11 +75,9 @@ def lend_found(
         payload = dump()
     finally:
         _collecting.found = before
-    return (
-        lend(found.tensors, payload, procs, actor, found.engine)
-        if found.tensors or found.engine
-        else payload
-    )
+    if found.tensors or found.engine:
+        return lend(found.tensors, payload, procs, actor, found.engine)
+    return payload
 
 
 extension.lend.fill(lend_found)

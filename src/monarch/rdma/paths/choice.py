@@ -85,11 +85,9 @@ def choose(plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Buff
 def _left_out(permitted: Sequence[Path]) -> list[str]:
     """Describe the paths that the program does not allow, which may be an oversight."""
     names = [path.name for path in PATHS if path not in permitted]
-    return (
-        [f"{', '.join(names)}: left out by rdma_paths={config.value('rdma_paths')!r}"]
-        if names
-        else []
-    )
+    if names:
+        return [f"{', '.join(names)}: left out by rdma_paths={config.value('rdma_paths')!r}"]
+    return []
 
 
 def report(plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> list[PathReport]:

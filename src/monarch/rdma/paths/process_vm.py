@@ -46,11 +46,9 @@ class VmPath(Path):
     def refusal(self, plane: Plane, lease: Lease, grant: Grant) -> str | None:
         if grant.place != here():
             return "the owner runs on another machine, or in another space of process ids"
-        return (
-            None
-            if grant.device == "cpu"
-            else f"the memory is on {grant.device}, which the kernel can't copy"
-        )
+        if grant.device == "cpu":
+            return None
+        return f"the memory is on {grant.device}, which the kernel can't copy"
 
     def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> BufferLink:
         link = VmLink(plane, ProcessWatch(grant.pid), grant.pid)
@@ -74,10 +72,8 @@ class VmLink(BufferLink):
         """Find something in the owner's memory that only the owner can have put there."""
         address, wanted = grant.probe
         found = ctypes.create_string_buffer(len(wanted))
-        local, remote = (
-            _vectors(ctypes.addressof(found), len(wanted)),
-            _vectors(address, len(wanted)),
-        )
+        local = _vectors(ctypes.addressof(found), len(wanted))
+        remote = _vectors(address, len(wanted))
         self._transfer(local, remote, len(wanted), write=False)
         if found.raw != wanted:
             raise UnavailableError(
