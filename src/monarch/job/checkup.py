@@ -89,11 +89,9 @@ class Checkup(Actor):
     @endpoint
     def look(self) -> HostReport:
         """Say what there is."""
-        neighbour = (
-            self._addresses[(current_rank().rank + 1) % len(self._addresses)]
-            if len(self._addresses) > 1
-            else ""
-        )
+        neighbour = ""
+        if len(self._addresses) > 1:
+            neighbour = self._addresses[(current_rank().rank + 1) % len(self._addresses)]
         return look(_unreachable(neighbour))
 
 

@@ -85,10 +85,8 @@ class Synchronizer:
         )
 
     def _remember(self) -> None:
-        owner, dirs = (
-            self._job._owner,
-            {str(folder): place for folder, place in self._workspace.dirs.items()},
-        )
+        owner = self._job._owner
+        dirs = {str(folder): place for folder, place in self._workspace.dirs.items()}
         if owner._workspace == dirs:
             return
         owner._workspace = dirs

@@ -163,11 +163,10 @@ class KubernetesJob(WorkersJob):
             port,
         )
         if makes:
-            mesh.template = (
-                manifest.template_of(name, image_spec, port)
-                if image_spec is not None
-                else manifest.with_worker(_plain(pod_template), name, port)
-            )
+            if image_spec is not None:
+                mesh.template = manifest.template_of(name, image_spec, port)
+            else:
+                mesh.template = manifest.with_worker(_plain(pod_template), name, port)
             mesh.rank_label = manifest.CONTROLLERS[self._kind].rank_label
             mesh.labels, mesh.annotations = dict(labels or {}), dict(annotations or {})
         self._meshes[name] = num_replicas
@@ -225,11 +224,9 @@ class KubernetesJob(WorkersJob):
         owner = None if old is None else old["metadata"].get("annotations", {}).get(manifest.USER)
         which = f"{resource.plural} {name!r} in namespace {self._namespace!r}"
         if old is None or is_ending or owner != user:
-            why = (
-                "it is just being deleted"
-                if is_ending
-                else f"{owner or 'another program'} has made it"
-            )
+            why = "it is just being deleted"
+            if not is_ending:
+                why = f"{owner or 'another program'} has made it"
             raise JobError(
                 f"there is {which}, and {why}: choose another name, or see to its end: kubectl"
                 f" delete {resource.plural} {name}"

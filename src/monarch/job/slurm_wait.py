@@ -75,11 +75,9 @@ def wait_for_workers(
 
 def _check_that_they_come(part: SlurmPart, status: Status, job: str, logs: str) -> None:
     if how := part.why_none_come(status):
-        what = (
-            "no workers"
-            if part.job == job
-            else "none of its further hosts; scale(replace_lost=True) asks again"
-        )
+        what = "none of its further hosts; scale(replace_lost=True) asks again"
+        if part.job == job:
+            what = "no workers"
         raise JobError(
             f"Slurm job {part.job} has {what}: {how};"
             f" {last_words(part.folder / 'srun.log', logs.replace('%j', part.job))}"

@@ -200,11 +200,9 @@ class SSHJob(SSHWorkers):
             if place.number not in living:
                 worker = self._workers[place.number]
                 status, said = statuses.get(worker.pid), worker.tail().rpartition("| ")[2]
-                how = (
-                    "connection is broken"
-                    if status == _BROKEN
-                    else f"worker{describe_status(status)}"
-                )
+                how = "connection is broken"
+                if status != _BROKEN:
+                    how = f"worker{describe_status(status)}"
                 told.append(f"ssh {place.host}: {place.name} has ended: its {how}: {said}")
         return "; ".join(told)
 
@@ -313,11 +311,9 @@ class SSHJob(SSHWorkers):
 
     def _idle_end(self) -> str:
         limit = self._described.idle_limit
-        return (
-            f"they end by themselves after {limit:g} s without a client (idle_limit)"
-            if limit
-            else "nothing else does"
-        )
+        if limit:
+            return f"they end by themselves after {limit:g} s without a client (idle_limit)"
+        return "nothing else does"
 
     def _cleanup_log_context(self) -> str:
         return (

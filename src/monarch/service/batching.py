@@ -89,11 +89,9 @@ class _Batches:
         try:
             results = await self._handle([item.value for item in batch])
             if not isinstance(results, Sequence) or len(results) != len(batch):
-                got = (
-                    f"{len(results)}"
-                    if isinstance(results, Sequence)
-                    else f"a {type(results).__name__}"
-                )
+                got = f"a {type(results).__name__}"
+                if isinstance(results, Sequence):
+                    got = str(len(results))
                 raise TypeError(
                     f"a batch of {len(batch)} items has as many results, in a list; got {got}"
                 )

@@ -267,11 +267,9 @@ class ReplicaCall(ReplicaRequest):
 
     def describe(self) -> str:
         asked = self._attempt
-        return (
-            f"{self.name} of {asked.replica.name}"
-            if asked is not None
-            else f"{self.name}, {self._router.describe()}"
-        )
+        if asked is not None:
+            return f"{self.name} of {asked.replica.name}"
+        return f"{self.name}, {self._router.describe()}"
 
     def awaited(self) -> plane.PendingCall | None:
         return None if self._attempt is None or self._timeout is not None else _owed(self._attempt)

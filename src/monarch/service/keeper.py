@@ -170,11 +170,9 @@ class Keeper(actor.Actor):
             place.last_failure = why
             if place.state == "draining":
                 return
-            failures = (
-                1
-                if place.state == "ready" and time.monotonic() - begun >= _STEADY
-                else failures + 1
-            )
+            failures += 1
+            if place.state == "ready" and time.monotonic() - begun >= _STEADY:
+                failures = 1
             if failures > self._spec.max_restarts or (bug and place.bug == bug):
                 logger.warning(
                     "%s is given up, after %d failures in a row: %s",
@@ -311,11 +309,9 @@ class Keeper(actor.Actor):
         hopeless = ""
         if not ready and all(place.state == "given up" for place in self._places.values()):
             reasons = [place.last_failure for place in self._places.values()]
-            hopeless = (
-                f"{len(reasons)} replicas have failed too often, the last one so:\n{reasons[-1]}"
-                if reasons
-                else "it has been scaled to none"
-            )
+            hopeless = "it has been scaled to none"
+            if reasons:
+                hopeless = f"{len(reasons)} replicas have failed too often, the last one so:\n{reasons[-1]}"
         return Members(
             self._spec.uid,
             self._version,
