@@ -47,12 +47,9 @@ class KeptStore(NamedTuple):
 
     def _ask(self, method: str, arguments: tuple[Any, ...]) -> Any:
         promise: plane.Promise[Any] = plane.Promise(f"{method} of a store")
-        ask = AskStore(self.number, method, arguments)
+        hub, ask = plane.current_hub(), AskStore(self.number, method, arguments)
         plane.ask_one(
-            plane.current_hub(),
-            self.keeper,
-            ask,
-            lambda reply: promise.resolve(reply, plane.read_answer),
+            hub, self.keeper, ask, lambda reply: promise.resolve(reply, plane.read_answer)
         )
         plane.block(promise.future, None)  # also where an event loop runs: the answer comes at once
         try:

@@ -63,11 +63,9 @@ class profile:  # noqa: N801  # as torch calls it
     ) -> None:
         if schedule is not None and not isinstance(schedule, Schedule):
             raise TypeError(f"schedule is a monarch.profiler.Schedule, got {schedule!r}")
-        ready = (
-            on_trace_ready
-            if on_trace_ready is None or callable(on_trace_ready)
-            else os.fspath(on_trace_ready)
-        )
+        ready = on_trace_ready
+        if ready is not None and not callable(ready):
+            ready = os.fspath(ready)
         self._mesh = get_active_mesh()
         refuse(self._mesh, "torch has one profiler for a process")
         self._there = OpaqueObject(_profile, ready, schedule, kwargs, self._mesh.process_idx())

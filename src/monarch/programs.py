@@ -369,11 +369,9 @@ def choose(pid: int | None, found: list[Program]) -> Program:
         programs = [each for each in found if not each.is_worker] or found
         if not programs:
             raise ConnectionError("no Monarch program of yours runs on this machine")
-        here = (
-            programs
-            if len(programs) == 1
-            else [each for each in programs if each.folder == os.getcwd()]
-        )
+        here = programs
+        if len(programs) != 1:
+            here = [each for each in programs if each.folder == os.getcwd()]
         if len(here) != 1:
             raise ValueError(
                 f"{len(programs)} programs run here, say which: {_listed(here or programs)}"

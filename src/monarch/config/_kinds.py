@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .._namedtuple import NamedTuple
@@ -110,9 +111,9 @@ def _keep_float(raw: object) -> float:
     return float(raw)
 
 
-def _float_from_text(text: str) -> object:
+def _number_from_text(kind: Callable[[str], object], text: str) -> object:
     try:
-        return float(text)
+        return kind(text)
     except ValueError:
         return text
 
@@ -176,13 +177,6 @@ def _keep_transport(raw: object) -> str:
         raise OutOfRange from None
 
 
-def _int_from_text(text: str) -> object:
-    try:
-        return int(text)
-    except ValueError:
-        return text
-
-
 def count(
     minimum: int = 0, maximum: int = 2**63 - 1, *, example: int = 16, optional: bool = False
 ) -> Kind:
@@ -202,9 +196,8 @@ def count(
     name = "int or None" if optional else "int"
     span = f"{minimum} or more" if maximum == 2**63 - 1 else f"{minimum} to {maximum}"
     wanted = f"a whole number, {span}{', or None' if optional else ''}"
-    return Kind(
-        name, wanted, example, keep, _or_none(_int_from_text) if optional else _int_from_text
-    )
+    from_text = partial(_number_from_text, int)
+    return Kind(name, wanted, example, keep, _or_none(from_text) if optional else from_text)
 
 
 def _or_none(from_text: Callable[[str], object]) -> Callable[[str], object]:
@@ -230,11 +223,7 @@ _BOOLS = {
 }  # fmt: skip
 
 BOOL = Kind(
-    "bool",
-    "True or False",
-    True,
-    _keep_bool,
-    from_text=lambda text: _BOOLS.get(text.strip().lower(), text),
+    "bool", "True or False", True, _keep_bool, lambda text: _BOOLS.get(text.strip().lower(), text)
 )
 STR = Kind("str", "a text", "text", _keep_str)
 SIZE = Kind("size", 'a size: a number of bytes, or a text like "64 MiB"', "64 MiB", _keep_size)
@@ -255,7 +244,7 @@ DURATION_OR_NONE = Kind(
     show=lambda kept: None if kept is None else duration_text(kept),
     native=lambda kept: (_LONGEST_WAIT if kept is None else kept) / SECOND,
 )
-FLOAT = Kind("float", "a number", 0.5, _keep_float, _float_from_text)
+FLOAT = Kind("float", "a number", 0.5, _keep_float, partial(_number_from_text, float))
 MODULES = Kind(
     "list of module names", "a list of module names", ["numpy", "package.module"], _keep_modules,
     from_text=lambda text: [name.strip() for name in text.split(",") if name.strip()], show=list,

@@ -154,11 +154,9 @@ class Console:
             return [name for name in NAMES if name.startswith(line[begin:end])]
         before, start = line[:begin].split(), line[begin:end]
         rows = self.rows()
-        words = (
-            {row.who.name for row in rows}
-            if len(before) == 1
-            else {row.label for row in rows if row.who.name == before[1]}
-        )
+        words = {row.who.name for row in rows}
+        if len(before) > 1:
+            words = {row.label for row in rows if row.who.name == before[1]}
         return sorted(word for word in words if word.startswith(start))
 
     # commands
@@ -269,12 +267,8 @@ class Console:
 
     def _attach(self, row: protocol.Row, take: bool) -> None:
         link = _Attached(self._root, self._terminal)
-        plane.send_record(
-            self._hub,
-            self._root,
-            protocol.Drive(row.number, self._number, self._driver, take),
-            link,
-        )
+        drive = protocol.Drive(row.number, self._number, self._driver, take)
+        plane.send_record(self._hub, self._root, drive, link)
         name = f"{row.who.name} {row.label}"
         try:
             link.begin()

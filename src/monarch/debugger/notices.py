@@ -147,11 +147,9 @@ def _has_terminal() -> bool:
 
 def _in_a_cell() -> str:
     kernel = sys.modules.get("ipykernel.kernelapp")
-    return (
-        ", or monarch.debugger.debug() in a cell"
-        if kernel and kernel.IPKernelApp.initialized()
-        else ""
-    )
+    if kernel and kernel.IPKernelApp.initialized():
+        return ", or monarch.debugger.debug() in a cell"
+    return ""
 
 
 def _enter_pressed() -> bool:

@@ -192,12 +192,10 @@ class Table:
             return
 
         def answered(reply: Any) -> None:
-            words = (
-                []
-                if isinstance(reply, plane.Failure) or reply.flags == plane.ERROR
-                else plane.pickling.loads(reply.payload)
-            )
-            request.answer(words)
+            if isinstance(reply, plane.Failure) or reply.flags == plane.ERROR:
+                request.answer([])
+            else:
+                request.answer(plane.pickling.loads(reply.payload))
 
         question = protocol.Complete(entry.name, record.line, record.begin, record.end)
         plane.ask_one(self._hub, entry.proc, question, answered)

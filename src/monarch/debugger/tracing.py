@@ -169,8 +169,7 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _is_skipped(frame: FrameType) -> bool:
-    name = frame.f_globals.get("__name__") or ""
-    return name.startswith(_PACKAGES)
+    return (frame.f_globals.get("__name__") or "").startswith(_PACKAGES)
 
 
 # tracing of other threads

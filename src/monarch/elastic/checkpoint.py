@@ -37,10 +37,8 @@ _FORMAT = "torch.distributed.checkpoint"  # imported by those who write
 _NAME = "step-"
 _LOCK = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OUTLINE = "outline"  # all values that are no tensors, and where tensors belong
-_AS_IT_IS: Any = {
-    "flatten_state_dict": False,
-    "flatten_sharded_tensors": False,
-}  # torch makes text of the numbers in keys
+# else torch makes text of the numbers in keys
+_AS_IT_IS: Any = {"flatten_state_dict": False, "flatten_sharded_tensors": False}
 
 logger = counted_logger(__name__)
 
@@ -171,11 +169,9 @@ def load(path: str, state: Mapping[str, Any]) -> None:
     tensors: dict[str, Any] = {}
 
     def make(keys: Keys, value: Any) -> Any:
-        return (
-            tensors.setdefault(_name(keys), empty.tensor(keys, value))
-            if isinstance(value, Whole)
-            else value
-        )
+        if isinstance(value, Whole):
+            return tensors.setdefault(_name(keys), empty.tensor(keys, value))
+        return value
 
     try:
         with _opened(Path(path)) as own:

@@ -30,11 +30,8 @@ T = TypeVar("T")
 
 # seconds until all ranks have come to the store, once they are called to; `leave` ends it, too
 _MEETING_TIMEOUT = 60.0
-_CONNECT_TIMEOUT = (
-    # seconds in which they then connect to each other, which takes milliseconds and can't be broken
-    # off
-    5.0
-)
+# seconds in which they then connect to each other, which takes milliseconds and can't be broken off
+_CONNECT_TIMEOUT = 5.0
 _LOOK_AGAIN = 0.1  # seconds until connections that were made meanwhile are shut down as well
 _INTERFACE = "GLOO_SOCKET_IFNAME"
 
@@ -96,9 +93,8 @@ class Member(Actor):
         self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[None] | None = None
         self._trainer: Any = None
-        self._states: list[
-            Mapping[str, Any]
-        ] = []  # all as far as `_progress` says: of the world, and of the one before
+        # all as far as `_progress` says: of the world, and of the one before
+        self._states: list[Mapping[str, Any]] = []
         self._hooks: list[Any] = []  # of the optimizers of the last one
         self._stepping: Any = None  # the optimizer that is prepared
         self._progress = Progress(-1)

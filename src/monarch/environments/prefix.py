@@ -50,10 +50,8 @@ def editable_folders(prefix: Path) -> dict[str, str]:
         for file in sorted(packages.glob("*.dist-info/direct_url.json")):
             try:
                 content = json.loads(file.read_bytes())
-                url, editable = (
-                    urlsplit(content["url"]),
-                    content.get("dir_info", {}).get("editable"),
-                )
+                url = urlsplit(content["url"])
+                editable = content.get("dir_info", {}).get("editable")
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise EnvironmentFailed(
                     f"{file} does not say where its package is: {error!r}"
@@ -84,10 +82,8 @@ def relocate(
     """
     places = {os.fsencode(old): os.fsencode(place) for old, place in moved.items()}
     places.update((os.fsencode(old), os.fsencode(folder)) for old in prefixes)
-    names, prefix = (
-        re.compile(_BEGIN + _any_of(places).pattern),
-        _any_of(map(os.fsencode, prefixes)),
-    )
+    names = re.compile(_BEGIN + _any_of(places).pattern)
+    prefix = _any_of(map(os.fsencode, prefixes))
     rooms = _rooms(folder, files)
     for path in sorted({*rooms, *filter(_INSTALLED.fullmatch, files)}):
         old = Path(folder, path).read_bytes()

@@ -125,11 +125,9 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], count: int = 0) -
     count = max(count, len(rows))
     body = "".join(_row(row, "td") for row in rows[:MOST_ROWS])
     more = f"<caption>{count - MOST_ROWS:,} more</caption>" if count > MOST_ROWS else ""
-    return (
-        f"<table>{more}<thead>{_row(head, 'th') if head else ''}</thead><tbody>{body}</tbody></table>"
-        if rows
-        else ""
-    )
+    if rows:
+        return f"<table>{more}<thead>{_row(head, 'th') if head else ''}</thead><tbody>{body}</tbody></table>"
+    return ""
 
 
 def _row(cells: Iterable[str], tag: str) -> str:

@@ -24,11 +24,9 @@ from .._rotating_file import RotatingFile
 from .line import LogLine
 
 _MOST_WAITING = 1 << 20  # characters of one proc that wait for the disk
-_STUCK = (
-    # seconds without a write after which procs don't wait for the disk any more, and after which a
-    # failed one is tried again
-    10.0
-)
+# seconds without a write after which procs don't wait for the disk any more, and after which a
+# failed one is tried again
+_STUCK = 10.0
 _CLOSE_BOUND = 5.0  # seconds that the last lines get
 _MOST_OPEN = 200  # ranks with open files
 _LONGEST_NAME = 100  # bytes

@@ -126,8 +126,6 @@ def keep_logs_of_program() -> KeepLogs | None:
 
 def _record(folder: Path, job: str) -> KeepLogs | None:
     count = config.value("log_file_count")
-    return (
-        KeepLogs(os.getcwd(), str(folder), job, config.value("log_file_size"), count)
-        if count
-        else None
-    )
+    if count:
+        return KeepLogs(os.getcwd(), str(folder), job, config.value("log_file_size"), count)
+    return None

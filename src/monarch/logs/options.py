@@ -63,9 +63,8 @@ def set_options(
     if addresses == [hub.root]:  # what the client itself prints passes no agent
         return plane.completed()
     agents = list(dict.fromkeys(address.agent for address in addresses))
-    request = plane.StopCall(
-        f"{procs.name}.logging_option()", agents
-    )  # one that has ended shows nothing
+    # an agent that has ended shows nothing
+    request = plane.StopCall(f"{procs.name}.logging_option()", agents)
     plane.send_record(hub, agents, plane.ShowOutput(procs._procs.uid, views, level), request)
     return request.future
 

@@ -52,13 +52,9 @@ class TerminalStyle:
     def render(self, entry: LogEntry) -> str:
         """The text of an entry, with its author in front of each line."""
         line, several = entry.line, len(entry.ranks) > 1
-        who = (
-            f"{line.mesh} {entry.who if several else line.rank}"
-            if line.mesh
-            else entry.who
-            if several
-            else ""
-        )
+        who = entry.who if several else ""
+        if line.mesh:
+            who = f"{line.mesh} {who or line.rank}"
         often = f" ({entry.lines} lines)" if entry.lines > len(entry.ranks) else ""
         return self._lines(self._prefix(who, line.rank), entry.text, line.level) + often + "\n"
 

@@ -129,10 +129,8 @@ def effect_of(template: OperationTemplate, metas: Sequence[Meta], numbers: Seque
                 return numbers[arg.position]
             return type(arg)(map(place, arg)) if type(arg) in (list, tuple) else arg
 
-        placed, named = (
-            place(template.args),
-            {name: place(arg) for name, arg in template.kwargs.items()},
-        )
+        placed = place(template.args)
+        named = {name: place(arg) for name, arg in template.kwargs.items()}
         result = scope.around(func, template.settings, shared=True)(*placed, **named)
         leaves = _leaves(result)
         results = tuple(_result(leaf, inputs, before) for leaf in leaves)

@@ -141,8 +141,7 @@ class Interpreter:
             size = data.numel() * data.element_size()
             looks = tuple(data.shape), data.dtype, data.device
         self._memory.make(output, contiguous(*looks), size, self._of(ranks), "constant", site)
-        sent = size / self._machine.fetch_bandwidth
-        self.now += sent
+        self.now += size / self._machine.fetch_bandwidth
         self._compute(ranks, stream, "constant", site, Work(bytes=size, pieces=1), (), output)
 
     def _run_call(self, ranks: Ranks, stream: int, site: int, call: Call) -> None:

@@ -77,11 +77,9 @@ class _Meter:
         for _ in range(3):  # threads start, operations are seen for the first time
             inspect(self._one @ self._one)
         self.answer = min(self._until_done(lambda: self._one, 1) for _ in range(3 * _ROUNDS))
-        self._idle = (
-            min(self._processor_time(lambda: self._one, 1) for _ in range(_ROUNDS))
-            if shared
-            else 0.0
-        )
+        self._idle = 0.0
+        if shared:
+            self._idle = min(self._processor_time(lambda: self._one, 1) for _ in range(_ROUNDS))
 
     def flops(self) -> dict[str, float]:
         rates = {}

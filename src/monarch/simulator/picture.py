@@ -72,10 +72,8 @@ def _joined(events: list[Event], scale: float) -> list[Event]:
 
 
 def _box(event: Event, start: float, scale: float, y: int) -> str:
-    x, width = (
-        _LEFT + (event.start - start) * scale,
-        max((event.end - event.start) * scale, _SHORTEST),
-    )
+    x = _LEFT + (event.start - start) * scale
+    width = max((event.end - event.start) * scale, _SHORTEST)
     box = (
         f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{_BOX}"'
         f' fill="{_COLOURS[event.kind]}" stroke="#fff" stroke-width="0.3"/>'

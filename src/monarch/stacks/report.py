@@ -66,11 +66,9 @@ class Stacks:
             for line in each.lines:
                 function, file, number = line.frame
                 mark, kind = (">", PROGRAM) if line.kind == USER else (" ", PLAIN)
-                place = (
-                    "(monarch)"
-                    if line.kind == ENGINE and not everything
-                    else f"{_near(file)}:{number}"
-                )
+                place = f"{_near(file)}:{number}"
+                if line.kind == ENGINE and not everything:
+                    place = "(monarch)"
                 yield kind, f"    {mark} {function}  {place}"
         for host, reason in self.silent.items():
             yield TROUBLE, f"host {host} did not answer: {reason}"

@@ -58,12 +58,9 @@ class Build:
         """Take over the folder of another one, and the lock on it; what it has."""
         self._lock, other._lock = other._lock, -1
         other._give_up()
-        manifest = other.manifest
-        return Manifest(
-            (file for file in manifest.files if file.path in other._there),
-            manifest.links,
-            manifest.folders,
-        )
+        old = other.manifest
+        there = (file for file in old.files if file.path in other._there)
+        return Manifest(there, old.links, old.folders)
 
     def make(self, old: Manifest | None) -> None:
         """Make its folders and links.

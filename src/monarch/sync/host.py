@@ -392,11 +392,8 @@ def start_procs_in(root: plane.ProcAddress, python: str, folder: str) -> None:
 def _started_in(request: Any, python: str, folder: str) -> Any:
     usual = None, plane.python_bootstrap_cmd(python).as_command()
     command = plane.python_bootstrap_cmd(f"{folder}/bin/python").as_command()
-    path = (
-        os.environ.get("PATH", os.defpath)
-        if request.environ is None
-        else request.environ.get("PATH", os.defpath)
-    )
+    environ = os.environ if request.environ is None else request.environ
+    path = environ.get("PATH", os.defpath)
     env = {"CONDA_PREFIX": folder, "PATH": f"{folder}/bin{os.pathsep}{path}"}
     starts = tuple(
         start._replace(command=command, env={**env, **start.env})

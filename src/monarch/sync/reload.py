@@ -199,11 +199,9 @@ def _pair(name: str, old: Any, new: Any, classes: dict[type, type], kept: _Kept)
         except ValueError as error:  # it has other variables of an outer function
             kept.append((name, f"where it is held: {error}"))
         else:
-            old.__defaults__, old.__kwdefaults__, old.__doc__ = (
-                new.__defaults__,
-                new.__kwdefaults__,
-                new.__doc__,
-            )
+            old.__defaults__ = new.__defaults__
+            old.__kwdefaults__ = new.__kwdefaults__
+            old.__doc__ = new.__doc__
     elif isinstance(old, type) and isinstance(new, type) and not issubclass(old, enum.Enum):
         classes[old] = new
         for key, value in vars(old).items():

@@ -99,12 +99,8 @@ class Scanner:
             look = _Look(self._seen, self._taken, copied, copies, progress)
             for folder, place in self._workspace.dirs.items():
                 look.add_place(place)
-                look.walk(
-                    str(folder),
-                    place and f"{place}/",
-                    self._workspace.rules_of(folder),
-                    str(folder),
-                )
+                rules = self._workspace.rules_of(folder)
+                look.walk(str(folder), place and f"{place}/", rules, str(folder))
         look.files.sort(key=itemgetter(0))  # by their paths
         manifest = Manifest(
             look.files, dict(sorted(look.links.items())), dict(sorted(look.folders.items()))

@@ -140,11 +140,9 @@ def _go_on(
         for rank, owner in asked.get().values():
             if owner is not None:
                 ranks.setdefault(owner, []).append(rank)
-        hub, content, name = (
-            plane.current_hub(),
-            plane.pickling.dumps_inline(cls),
-            f"{cls.__module__}.{cls.__qualname__}",
-        )
+        hub = plane.current_hub()
+        content = plane.pickling.dumps_inline(cls)
+        name = f"{cls.__module__}.{cls.__qualname__}"
         for told in [
             ask(hub, owner, Succeed(mesh._uid, some, name, content))
             for owner, some in ranks.items()

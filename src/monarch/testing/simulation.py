@@ -274,11 +274,9 @@ class Simulation:
             What `heal` is called on.
         """
         here = {self._worker(host).name for host in one}
-        there = (
-            {self._worker(host).name for host in other}
-            if other is not None
-            else {*self._network.hosts} - here
-        )
+        there = {*self._network.hosts} - here
+        if other is not None:
+            there = {self._worker(host).name for host in other}
         self._clock.note("partition", sorted(here), sorted(there))
         return self._network.partition(here, there)
 

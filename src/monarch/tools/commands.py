@@ -42,7 +42,7 @@ _HANDLE = re.compile(r"(?P<scheduler>\w+)://(?P<session>[^/]*)/(?P<name>\w[\w.-]
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LOCAL = ("local", "local_cwd")
 _SCHEDULERS = ("local_cwd", "slurm", "kubernetes")
-_CHECK_INTERVAL = timedelta(seconds=5)
+_INTERVAL = timedelta(seconds=5)
 
 
 def create(config: Config, name: str) -> str | JobTrait:
@@ -112,7 +112,7 @@ def info(server_handle: str) -> ServerSpec | None:
 
 
 async def server_ready(
-    server_handle: str, check_interval: timedelta = _CHECK_INTERVAL
+    server_handle: str, check_interval: timedelta = _INTERVAL
 ) -> ServerSpec | None:
     """Wait until all hosts of a server are there.
 
@@ -132,10 +132,7 @@ async def server_ready(
 
 
 async def get_or_create(
-    name: str,
-    config: Config,
-    check_interval: timedelta = _CHECK_INTERVAL,
-    force_restart: bool = False,
+    name: str, config: Config, check_interval: timedelta = _INTERVAL, force_restart: bool = False
 ) -> ServerSpec:
     """The server of a name, once all of its hosts are there; it is started, unless it runs.
 
@@ -257,11 +254,9 @@ def _job(config: Config, name: str) -> JobTrait:
     elif config.scheduler == "kubernetes":
         job = _kubernetes(described, args, env)
     else:
-        what = (
-            "Config.scheduler is not set"
-            if config.scheduler == NOT_SET
-            else f"there is no job for {config.scheduler!r}"
-        )
+        what = f"there is no job for {config.scheduler!r}"
+        if config.scheduler == NOT_SET:
+            what = "Config.scheduler is not set"
         raise NotImplementedError(
             f"{what}: it is one of {', '.join(_SCHEDULERS)}; or use a job of monarch.job"
         )

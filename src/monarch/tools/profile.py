@@ -53,11 +53,9 @@ def profile(
         path = recording.export_perfetto_trace(output)
     for who, why in recording.missing.items():
         typer.echo(f"{who}: {why}", err=True)
-    told = (
-        {}
-        if recording.timeline is None
-        else dict(zip(_COUNTED, recording.timeline[1:], strict=True))
-    )
+    told = {}
+    if recording.timeline is not None:
+        told = dict(zip(_COUNTED, recording.timeline[1:], strict=True))
     if told:
         typer.echo(
             "Wrote {spans} spans from {actors} actors on {procs} procs.".format(**told), err=True

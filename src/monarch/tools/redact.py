@@ -57,11 +57,8 @@ def redactor(environ: Mapping[str, str], files: list[Path]) -> Callable[[str], s
     values = [value for name, value in environ.items() if SECRET_NAME.search(name)]
     values += [line for path in files for line in _lines(path)]
     values += [json.dumps(value)[1:-1] for value in values]  # as they are in quotes
-    known = sorted(
-        {value.strip() for value in values if len(value.strip()) >= _SHORTEST},
-        key=len,
-        reverse=True,
-    )
+    long = {value.strip() for value in values if len(value.strip()) >= _SHORTEST}
+    known = sorted(long, key=len, reverse=True)
     exact = re.compile("|".join(map(re.escape, known))) if known else None
 
     def redact(text: str) -> str:

@@ -119,11 +119,9 @@ def _tls(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext
             read = cert
             context.load_cert_chain(cert, key)
     except OSError as error:  # those of TLS do not say what they were about
-        why = (
-            error.reason
-            if isinstance(error, ssl.SSLError) and error.reason
-            else error.strerror or str(error)
-        )
+        why = error.strerror or str(error)
+        if isinstance(error, ssl.SSLError) and error.reason:
+            why = error.reason
         raise ValueError(
             f"{read} can't be read as certificates: {why.replace('_', ' ').lower()}"
         ) from None

@@ -50,11 +50,9 @@ def _lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
     )
     odd = next((each for each in verdict.blamed if each.lines), None)
     if odd is not None and verdict.status != FINE:
-        ranks = (
-            f" --rank {ranges(odd.ranks)}"
-            if odd.mesh != CLIENT and len(odd.ranks) < odd.size
-            else ""
-        )
+        ranks = ""
+        if odd.mesh != CLIENT and len(odd.ranks) < odd.size:
+            ranks = f" --rank {ranges(odd.ranks)}"
         yield HEAD, "more"
         # which takes an id as well
         yield PLAIN, f"  monarch stacks --mesh {odd.mesh.rpartition('#')[2]}{ranks}"
@@ -72,17 +70,13 @@ def _line(each: Standing) -> str:
     if each.state == SILENT:
         return f"{each.mesh} {each.reason}"
     count = len(each.ranks)
-    ranks = (
-        "the client"
-        if each.mesh == CLIENT
-        else f"{count:,} {'rank' if count == 1 else 'ranks'} [{_short(each.ranks)}]"
-    )
+    ranks = "the client"
+    if each.mesh != CLIENT:
+        ranks = f"{count:,} {'rank' if count == 1 else 'ranks'} [{_short(each.ranks)}]"
     process = f", process {each.pids[0]} on {each.hosts[0]}" if len(each.pids) == 1 else ""
-    endpoint = (
-        f"{each.endpoint}: "
-        if each.endpoint and not each.place.startswith(f"{each.endpoint} ")
-        else ""
-    )
+    endpoint = ""
+    if each.endpoint and not each.place.startswith(f"{each.endpoint} "):
+        endpoint = f"{each.endpoint}: "
     reason = each.reason or ("" if each.state == RUNS else each.state)
     state = "runs" if each.state == RUNS else reason
     return (
@@ -97,11 +91,9 @@ def _wait(verdict: Verdict, waiting: int, awaited: int) -> str:
 
 
 def _named(each: Standing) -> str:
-    return (
-        who(each)
-        if each.mesh == CLIENT or each.state == SILENT
-        else f"{each.mesh}[{_short(each.ranks)}]"
-    )
+    if each.mesh == CLIENT or each.state == SILENT:
+        return who(each)
+    return f"{each.mesh}[{_short(each.ranks)}]"
 
 
 def _section(title: str, found: Sequence[str]) -> Iterator[tuple[str, str]]:

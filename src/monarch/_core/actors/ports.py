@@ -299,8 +299,7 @@ class _Queue:
         self._failed: Future[Any] | None = None  # the call that it is tied to, once that has failed
         self.id = next(self._hub.port_ids)
         self._pressure = Pressure(self.id, self._frames)
-        sink = _Sink(self)
-        self._hub.ports[self.id] = sink
+        self._hub.ports[self.id] = _Sink(self)
         weakref.finalize(self, _forget, self._hub, self.id, self._pressure)
         cell.ports.add(self)
 

@@ -363,22 +363,19 @@ class SystemCall(_PerRank, Promise[Any]):
         what: Description of the wait, for time-out errors.
         procs: The process behind each expected answer, by the rank with which it is called; a list
             where those are 0, 1, ...
-        result: The future's result.
+        value: The future's result.
     """
 
-    __slots__ = ("_answered", "_left", "_procs", "_result", "name")
+    __slots__ = ("_answered", "_left", "_procs", "_value", "name")
 
     def __init__(
-        self,
-        what: str,
-        procs: Sequence[ProcAddress] | Mapping[int, ProcAddress],
-        result: Any = None,
+        self, what: str, procs: Sequence[ProcAddress] | Mapping[int, ProcAddress], value: Any = None
     ) -> None:
         self.name = what
         self._procs = procs if isinstance(procs, Mapping) else dict(enumerate(procs))
         self._left = len(procs)
         self._answered: set[int] = set()
-        self._result = result
+        self._value = value
         Promise.__init__(self, self)
 
     def _silent(self) -> list[tuple[int, ProcAddress]]:
@@ -391,7 +388,7 @@ class SystemCall(_PerRank, Promise[Any]):
             if self._is_failure(reply):
                 self.resolve(reply, self._read)
             elif not self._left:
-                self.resolve(self._result)
+                self.resolve(self._value)
         return self._left == 0
 
     @staticmethod

@@ -39,6 +39,8 @@ from .fork_exit import disarm_finalizers, libc
 from .leftovers import signal_group
 from .specs import PROC_MODULE, ProcSpec, needs_exec, write_spec
 
+# what procs leave behind becomes its child: whether a group has ended is known once its last member
+# was reaped, for which the first process of a container may take a second, or for ever
 _PR_SET_CHILD_SUBREAPER = 36
 # seconds after the end of the client that the agent has to end; it has bounds of its own
 _AGENT_BOUND = 8
@@ -78,8 +80,6 @@ class Spawner:
         # before the first fork: an end that comes sooner would not be noticed
         children = ChildWatch()
         prints.install()  # before modules may keep the streams, as handlers of `logging` do
-        # whether a group has ended is known once its last member was reaped, for which the first
-        # process of a container may take a second, or for ever
         libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         agent = os.getppid()
         signal.signal(signal.SIGCONT, lambda *_: self._continued(agent))

@@ -82,11 +82,9 @@ class _Short(Repr):
         ) = 12
 
     def repr_bytes(self, value: bytes, level: int) -> str:
-        return (
-            repr(value)
-            if len(value) <= MAX_VALUE_WIDTH
-            else f"{value[:16]!r}... ({len(value)} bytes)"
-        )
+        if len(value) <= MAX_VALUE_WIDTH:
+            return repr(value)
+        return f"{value[:16]!r}... ({len(value)} bytes)"
 
     repr_bytearray = repr_bytes
 

@@ -298,11 +298,11 @@ class _Batch:
             if output is not passing.root and output.requires_grad
         ]
         wanted = [*opaque, passing.input, *between] if stage else [*opaque, *between]
-        found = (
-            list(torch.autograd.grad(passing.root, wanted, passing.above, retain_graph=True))
-            if wanted
-            else []
-        )
+        found = []
+        if wanted:
+            found = list(
+                torch.autograd.grad(passing.root, wanted, passing.above, retain_graph=True)
+            )
         if opaque:
             torch.autograd.backward(opaque, found[: len(opaque)])
             del found[: len(opaque)]
@@ -370,10 +370,7 @@ def _move(module: nn.Module, moved: dict[int, Any]) -> None:
             if local is None or isinstance(local, tensor_engine.Tensor):
                 continue
             if id(local) not in moved:
-                there = tensor_engine.distribute(local).detach()
-                moved[id(local)] = (
-                    nn.Parameter(there, local.requires_grad)
-                    if kept is module._parameters
-                    else there
-                )
+                moved[id(local)] = there = tensor_engine.distribute(local).detach()
+                if kept is module._parameters:
+                    moved[id(local)] = nn.Parameter(there, local.requires_grad)
             kept[name] = moved[id(local)]
