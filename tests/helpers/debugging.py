@@ -17,13 +17,13 @@ from queue import SimpleQueue
 
 from helpers.waiting import PATIENCE, wait_until
 from monarch.actor import context
-from monarch.debugger.console import Console
+from monarch.debugger.console import Console, Terminal
 from monarch.debugger.protocol import Row
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[=>])")
 
 
-class Person:
+class Person(Terminal):
     """Types at a `Console` of this process, and reads what comes.
 
     Attributes:
@@ -50,8 +50,6 @@ class Person:
 
     def write(self, text: str) -> None:
         self.seen += text
-
-    write_code = write
 
     # as a person
 

@@ -39,8 +39,8 @@ class Terminal:
     """The terminal of a person, or of a script: two files, without line editing.
 
     Args:
-        read_from: Where lines are read; by default what is `sys.stdin` then.
-        write_to: Where text is shown; by default what is `sys.stdout` then.
+        read_from: The file that is read; by default `sys.stdin`, looked up at each line.
+        write_to: The file that text goes to; by default `sys.stdout`, looked up at each text.
         echo: Whether to echo the input: it was not typed at a terminal that shows it already.
     """
 
