@@ -12,7 +12,7 @@ import pytest
 from helpers.strangers import given_to_stranger, needs_another_user
 from monarch._core.wire.link_records import Hello, why_apart
 from monarch.errors import JobError
-from monarch.job import LocalJob, current, ssh_text
+from monarch.job import LocalJob, ProcessJob, current, ssh_text
 from monarch.job.cache import needs_room
 
 
@@ -45,6 +45,10 @@ job = ProcessJob({"nodes": 1})
         (["serve", "--job", "jobs_at_night.job", "nonsense"], "torchrun ..., or python ..., got"),
         (["serve", "--job", "jobs_at_night.job", "torchrun", "--nnodes", "x", "a.py"], "nnodes"),
         (["serve", "--job", "jobs_at_night.job", "torchrun", "none.py"], "no script 'none.py'"),
+        (
+            ["serve", "--job", "jobs_at_night.job", "--mesh", "x", "torchrun", "jobs_at_night.py"],
+            "the job has no mesh 'x'; it has nodes",
+        ),
         (["serve", "--job", "jobs_at_night.job"], "has no command of its own"),
         (["serve", "--job", "jobs_at_night.other", "torchrun", "a.py"], "no job called 'other'"),
         (["apply", "jobs_at_night.other"], "no job called 'other'"),
@@ -63,6 +67,34 @@ def test_a_command_that_is_refused_leaves_the_context_its_job(
     result = testing.CliRunner().invoke(commands(), command)
     assert told in f"{result.exception} {result.output}" and result.exit_code != 0
     assert current.spec_of(current.active_context()) == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["exec", "--mesh", "x", "ls"],
+        ["shell", "--mesh", "x"],
+        ["run", "--job", "jobs_at_night.job", "--mesh", "x", "jobs_at_night.py"],
+    ],
+)
+def test_a_mesh_that_there_is_not_is_refused_before_a_job_starts(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    testing = pytest.importorskip("typer.testing")
+    from monarch.tools.cli import commands  # where there is typer
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "jobs_at_night.py").write_text(JOBS)
+    current.set_current_job("jobs_at_night.job")
+    monkeypatch.setattr(ProcessJob, "_create", unwanted)
+    result = testing.CliRunner().invoke(commands(), command)
+    assert str(result.exception) == "the job has no mesh 'x'; it has nodes", result.output
+    assert not current.state_path(None).exists()
+
+
+def unwanted(*_: object) -> None:
+    raise AssertionError("the job starts")
 
 
 def test_a_folder_of_another_user_is_named_as_such(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import MonarchError
 from ..job import current
-from ..job.trait import DEFAULT_JOB_PATH, job_load
+from ..job.trait import DEFAULT_JOB_PATH, JobTrait, job_load
 
 
 def context_names(incomplete: str) -> list[str]:
@@ -18,9 +18,11 @@ def context_names(incomplete: str) -> list[str]:
 def mesh_names(incomplete: str) -> list[str]:
     """Host meshes of the job of the active context, where it names them without being asked."""
     with suppress(MonarchError, OSError):
-        return [
-            name
-            for name in getattr(job_load(Path(DEFAULT_JOB_PATH)), "_meshes", ())
-            if name.startswith(incomplete)
-        ]
+        saved = job_load(Path(DEFAULT_JOB_PATH))
+        return [name for name in meshes_of(saved) if name.startswith(incomplete)]
     return []
+
+
+def meshes_of(described: JobTrait) -> list[str]:
+    """Names of its host meshes, where a job has them without being started."""
+    return list(getattr(described, "_meshes", ()))

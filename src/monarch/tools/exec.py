@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -12,9 +12,9 @@ import typer
 
 from ..actor import HostMesh
 from ..config import configure
-from ..job import telemetry
+from ..job import JobTrait, telemetry
 from ..job.commands import Running, RunningCommand, places_of, start
-from .completion import mesh_names
+from .completion import mesh_names, meshes_of
 from .found import applied
 from .utils import Misuse
 
@@ -83,8 +83,7 @@ def run(
         configure(log_format="json")
     described = applied(None)
     telemetry.look_on(mounts=True)
-    meshes = described.state()._hosts
-    found = list(meshes.values()) if everywhere else [pick(meshes, mesh)]
+    found = [*described.state()._hosts.values()] if everywhere else [pick(described, mesh)]
     rank = 0 if not everywhere and mesh is None and point is None else None
     try:
         sys.exit(
@@ -117,15 +116,26 @@ def _words(command: list[str], script: str | None, module: str | None) -> list[s
     return command
 
 
-def pick(meshes: Mapping[str, HostMesh], name: str | None) -> HostMesh:
-    """The mesh of that name; without one, the first.
+def pick(described: JobTrait, name: str | None) -> HostMesh:
+    """The mesh of that name of a job, which starts if it does not run; without one, the first.
 
     Raises:
-        ValueError: There is none.
+        ValueError: See `check_mesh`.
     """
-    if name is not None and name not in meshes:
-        raise ValueError(f"the job has no mesh {name!r}; it has {', '.join(meshes)}")
+    check_mesh(name, meshes_of(described))
+    meshes = described.state()._hosts
+    check_mesh(name, meshes)
     return meshes[name or next(iter(meshes))]
+
+
+def check_mesh(name: str | None, known: Collection[str]) -> None:
+    """Check that a mesh is one of those that are known; none are of a job that is to tell.
+
+    Raises:
+        ValueError: It is none of them.
+    """
+    if name is not None and known and name not in known:
+        raise ValueError(f"the job has no mesh {name!r}; it has {', '.join(known)}")
 
 
 def numbers(text: str | None, option: str) -> dict[str, int]:

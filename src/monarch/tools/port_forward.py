@@ -15,7 +15,7 @@ from ..actor import HostMesh
 from ..errors import JobError, SupervisionError
 from ..job import telemetry
 from ..job.forward import ForwardedPort
-from .exec import pick
+from .exec import check_mesh
 from .found import CONTEXT, running
 from .json_option import JSON, print_result
 from .utils import Misuse
@@ -75,7 +75,8 @@ def port_forward(
 
 
 def _host(meshes: Mapping[str, HostMesh], name: str, rank: str | None) -> HostMesh:
-    hosts = pick(meshes, name)
+    check_mesh(name, meshes)
+    hosts = meshes[name]
     if rank is None and len(hosts) > 1:
         raise ValueError(f"{name} has {len(hosts)} hosts: say which, such as {name}[0]")
     if int(rank or 0) >= len(hosts):

@@ -21,8 +21,8 @@ from ..job import JobTrait, current
 from ..job.spmd import SPMDJob
 from ..spmd import launcher
 from ..spmd.options import Options, options_of, parse_command, parser
-from .completion import mesh_names
-from .exec import pick
+from .completion import mesh_names, meshes_of
+from .exec import check_mesh, pick
 from .found import applied
 from .json_option import JSON
 from .utils import Misuse, reading
@@ -107,9 +107,10 @@ def serve(
     with reading():
         options = parse_command(command) if command else described._options  # type: ignore[attr-defined]
     _check(options, "serve")
+    check_mesh(mesh, meshes_of(described))
     if spec is not None:
         current.set_current_job(spec)  # now that nothing in the words is wrong
-    _launch(lambda: pick(described.state()._hosts, mesh), options, as_json, described)
+    _launch(lambda: pick(described, mesh), options, as_json, described)
 
 
 def _check(options: Options, command: str) -> None:
@@ -154,4 +155,4 @@ def _hosts(spec: str | None, mesh: str | None, nodes: tuple[int, int] | None) ->
                 f"--nnodes asks for {nodes[0]} hosts: --job MODULE.NAME says where they are"
             )
         return this_host()
-    return pick(current.import_spec(spec).state()._hosts, mesh)
+    return pick(current.import_spec(spec), mesh)

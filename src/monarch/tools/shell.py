@@ -40,7 +40,7 @@ def shell(
     place = numbers(point, "--point")
     described = applied(None)
     telemetry.look_on(mounts=True)
-    hosts = pick(described.state()._hosts, mesh)
+    hosts = pick(described, mesh)
     number, _ = places_of(hosts.sizes, None, place)[0]
     host = hosts.flatten("rank").slice(rank=number) if hosts.sizes else hosts
     try:
