@@ -9,7 +9,9 @@ import math
 from collections.abc import Iterator
 
 from monarch._core.plane import Failure, HostDescription, HostedProc, ProcAddress
+from monarch._core.supervision.failure import exit_reason
 from monarch._namedtuple import NamedTuple
+from monarch._oom_killer import at_limit
 from monarch.telemetry.ids import actor_id, host_id, mesh_id, proc_id
 
 from .faults import FAULTS, STACKS, STAGES, Frames
@@ -28,9 +30,9 @@ _GIB = 1 << 30
 _CLIENT_UID = 2
 _ENDS = {
     "dead-rank": Failure(
-        "killed", "killed by SIGKILL: the kernel had no memory left for it", signal=9
+        "killed", f"{exit_reason(None, 9)}; {at_limit('/sys/fs/cgroup/job_9', 220 * _GIB)}", signal=9
     ),
-    "lost-rank": Failure("exited", "exit code 3", exit_code=3),
+    "lost-rank": Failure("exited", exit_reason(3, None), exit_code=3),
 }
 
 

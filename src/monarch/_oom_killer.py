@@ -52,15 +52,19 @@ class OutOfMemory:
         before, self._hits = self._hits, dict(_hits())
         for group, hits in self._hits.items():
             if hits > before.get(group, 0) and (limit := _limit(group)):
-                return (
-                    f"the processes of the control group {group} had used all of the"
-                    f" {limit / 1e6:,.0f} MB that it may have: the out-of-memory killer ended some,"
-                    " probably this one"
-                )
+                return at_limit(group, limit)
         return (
             "the machine had run out of memory: its out-of-memory killer ended processes meanwhile,"
             " probably this one"
         )
+
+
+def at_limit(group: str, limit: int) -> str:
+    """Say that a control group was at its limit, in bytes, when processes of it were killed."""
+    return (
+        f"the processes of the control group {group} had used all of the {limit / 1e6:,.0f} MB that"
+        " it may have: the out-of-memory killer ended some, probably this one"
+    )
 
 
 def _was_other(pid: int) -> bool:

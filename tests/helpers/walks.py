@@ -7,8 +7,8 @@ import re
 WALKS = {
     "missing-collective": ("Stuck", "trainers[10]", "recv_into (data.py:31)"),
     "straggler": ("Slow", "trainers[10]", "slower than the others by"),
-    "lost-rank": ("Stuck", "without trainers[10]", "exit code 3"),
-    "dead-rank": ("Stuck", "without trainers[10]", "the kernel had no memory left for it"),
+    "lost-rank": ("Stuck", "without trainers[10]", "exited with non-zero code 3"),
+    "dead-rank": ("Stuck", "without trainers[10]", "had used all of the 236,223 MB that it may have"),
     "silent-host": ("Stuck", "host tcp://10.0.0.2:26600", "does not answer"),
 }
 """Of each trouble what the first action has to show: a hang, a straggler, a lost rank, memory that

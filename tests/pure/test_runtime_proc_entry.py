@@ -364,7 +364,7 @@ def test_who_ignores_a_stop_is_killed_though_the_spawner_says_its_pid_late() -> 
 @pytest.mark.parametrize(
     ("status", "cause", "reason"),
     [
-        (SIGKILLED, causes.KILLED, "SIGKILL\nthe machine had run out of memory"),
+        (SIGKILLED, causes.KILLED, "SIGKILL; the machine had run out of memory"),
         (signal.SIGSEGV.value, causes.KILLED, "SIGSEGV"),
         (3 << 8, causes.EXITED, "the process exited with non-zero code 3"),
     ],

@@ -336,7 +336,7 @@ class ProcEntry:
         if number == signal.SIGKILL:
             cause, reason = self._kill_reason or (
                 cause,
-                "\n".join(filter(None, (reason, suspicion))),
+                "; ".join(filter(None, (reason, suspicion))),  # one line: faces show the first
             )
         self._death = Failure(
             cause, reason, proc=self.label, pid=self.pid, host=self.mesh.machine, exit_code=code, signal=number,
