@@ -13,7 +13,7 @@ from . import logs
 from .faults import STAGES
 from .logs import loss
 from .question import MOST, HostQuestion, Row, fills
-from .world import TOTAL, Proc
+from .world import SAMPLES, TOTAL, Proc
 
 _BYTES = 1340  # of a message
 _GIB = 1 << 30
@@ -92,7 +92,7 @@ def _message_status_events(asked: HostQuestion) -> Iterator[Row]:
 @fills("sent_messages")
 def _sent_messages(asked: HostQuestion) -> Iterator[Row]:
     world = asked.world
-    if not asked.is_head:
+    if not asked.is_head or not asked.procs:
         return
     shape, view = shape_json(world.trainers.extent), view_json(world.trainers.extent)
     steps = asked.steps(asked.host.procs[0], MOST // 3)
@@ -110,7 +110,17 @@ def _steps(asked: HostQuestion) -> Iterator[Row]:
         for step in asked.steps(proc, fewest=32):
             end, took = asked.world.begin_of(step + 1, odd), asked.world.took(proc, step)
             us = int(took * 1e6)
-            yield int(end * 1e6), proc.id, proc.actor_id, proc.rank, step + 1, us, us, TOTAL
+            yield (
+                int(end * 1e6),
+                proc.id,
+                proc.actor_id,
+                proc.rank,
+                step + 1,
+                us,
+                us,
+                TOTAL,
+                SAMPLES,
+            )
 
 
 @fills("metric_history")

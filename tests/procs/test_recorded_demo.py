@@ -29,7 +29,7 @@ from monarch.why.run import of_run
 def test_the_recorded_run_has_the_tables_of_today_and_a_verdict(tmp_path: Path) -> None:
     path = tmp_path / "run.duckdb"
     path.write_bytes(lzma.decompress(RECORDED.read_bytes()))
-    found = {table: list(columns) for table, columns in RunFile(path).schema.items()}
+    found = {table: list(columns) for table, columns in RunFile(path)._there.items()}
     found.pop("run")
     wanted = {table: list(columns) for table, columns in SCHEMA.items()}
     assert found == wanted, "record it again: python -m benchmarks.demo --record --ranks 8"

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from monarch._core.plane import ProcAddress
 from monarch.telemetry import messages, steps
+from monarch.telemetry.tables import TABLES
 
 
 class Driven:
@@ -103,4 +105,39 @@ def test_of_the_program_itself_no_busy_part_is_known(monkeypatch: pytest.MonkeyP
         steps.step()
         driven.now += 10
     assert driven.steps == [(10, 10)]
-    assert [busy for *_, busy in steps._steps] == [None, None, None]
+    assert [row[5] for row in steps._steps] == [None, None, None]
+
+
+def test_samples_stand_in_the_row_of_the_step_in_which_they_were_worked_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driven = Driven(monkeypatch)
+    steps.step(7)
+    driven.now += 10
+    steps.step(8, total=9, samples=64)
+    asked: Any = SimpleNamespace(
+        service=SimpleNamespace(hub=SimpleNamespace(address=ProcAddress("h", "p.0")))
+    )
+    columns = list(TABLES["steps"].columns)
+    first, second = (dict(zip(columns, row, strict=True)) for row in steps._step_rows(asked))
+    assert (first["step"], first["duration_us"], first["samples"]) == (7, None, None)
+    assert (second["step"], second["duration_us"], second["samples"]) == (8, 10, 64)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "told"),
+    [
+        ({"samples": 1.5}, TypeError, r"step\(\) takes the number of samples, got 1\.5"),
+        ({"samples": True}, TypeError, "the number of samples, got True"),
+        ({"samples": -1}, ValueError, "samples from 0 on, got -1"),
+        ({"samples": 1 << 64}, ValueError, "a number of 64 bits"),
+        ({"total": "9"}, TypeError, "the number of all steps, got '9'"),
+        ({"number": 1.0}, TypeError, r"the number of the step, got 1\.0"),
+    ],
+)
+def test_what_is_no_number_of_them_is_refused(
+    given: dict[str, Any], error: type[Exception], told: str
+) -> None:
+    with pytest.raises(error, match=told):
+        steps.step(**given)
+    assert not steps._steps

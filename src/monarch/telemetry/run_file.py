@@ -150,8 +150,13 @@ class RunFile:
         if not self._path.is_file():
             raise FileNotFoundError(f"no run is kept at {self._path}")
 
-    @cached_property
+    @property
     def schema(self) -> Schema:
+        """All tables; the file of an older pymonarch lacks columns, which are NULL."""
+        return {name: {**SCHEMA.get(name, {}), **there} for name, there in self._there.items()}
+
+    @cached_property
+    def _there(self) -> Schema:
         found: dict[str, dict[str, str]] = {}
         with self._open() as database:
             for table, column, kind in database.execute(_COLUMNS).fetchall():
@@ -168,7 +173,9 @@ class RunFile:
             # no run has more rows; where all are equal, they take no place on a disk
             tables = {
                 name: arro3.Table.from_arrow(
-                    database.table(quoted(name)).select(*map(quoted, columns)).limit(_MOST_ROWS)
+                    database.table(quoted(name))
+                    .select(*(self._column(name, each) for each in columns))
+                    .limit(_MOST_ROWS)
                 )
                 for name, columns in needs.columns.items()
             }
@@ -185,6 +192,11 @@ class RunFile:
             if kind == "left_out" and name in needs.columns
         }
         return FoundRows(tables, {**silent, **unfilled(needs.columns)}, left_out)
+
+    def _column(self, table: str, name: str) -> Any:
+        if name in self._there[table]:
+            return quoted(name)
+        return library("duckdb").SQLExpression(f"NULL::{SCHEMA[table][name]}").alias(name)
 
     def _open(self) -> Any:
         duckdb = library("duckdb")

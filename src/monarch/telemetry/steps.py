@@ -31,8 +31,9 @@ class _Mark(NamedTuple):
     busy: int | None
 
 
-# time, actor, rank, number; the time since the mark before, of that what its messages took; total
-_steps: deque[tuple[int, int, int, int, int | None, int | None, int | None]] = deque(maxlen=_MOST)
+# time, actor, rank, number; the time since the mark before, of that what its messages took; total,
+# samples
+_steps: deque[Row] = deque(maxlen=_MOST)
 _last_steps: dict[int, _Mark] = {}
 
 
@@ -60,7 +61,9 @@ class _BusySampler:
         return self._busy + sum(now - begin for begin in self._begun.copy().values())
 
 
-def step(number: int | None = None, *, total: int | None = None) -> None:
+def step(
+    number: int | None = None, *, total: int | None = None, samples: int | None = None
+) -> None:
     """Say that a step of training begins: the time since the one before is what that has taken.
 
     Called by each rank.
@@ -69,16 +72,21 @@ def step(number: int | None = None, *, total: int | None = None) -> None:
         number: Which; by default one more than the last.
         total: How many there will be: the dashboard then tells how much is done, and for how long
             it goes on.
+        samples: How many this rank has worked on since its last mark: the dashboard then tells how
+            many all ranks do in a second.
 
     Raises:
         TypeError: It is no whole number.
-        ValueError: It is one that 64 bits can't hold.
+        ValueError: It is one that 64 bits can't hold, or samples are less than none.
     """
-    for each, what in ((number, "the number of the step"), (total, "the number of all steps")):
+    given = {"the step": number, "all steps": total, "samples": samples}
+    for of, each in given.items():
         if each is not None and (isinstance(each, bool) or not isinstance(each, int)):
-            raise TypeError(f"step() takes {what}, got {each!r}")
+            raise TypeError(f"step() takes the number of {of}, got {each!r}")
         if each is not None and not fits(each):
             raise ValueError(f"step() takes a number of 64 bits, got {each!r}")
+    if samples is not None and samples < 0:
+        raise ValueError(f"step() takes samples from 0 on, got {samples!r}")
     current = context()
     here = current.actor_instance
     uid, busy = here.actor_id.uid, _busy(current._cell)
@@ -90,7 +98,7 @@ def step(number: int | None = None, *, total: int | None = None) -> None:
         took = now - last.at
         if busy is not None and last.busy is not None:
             own = min(took, (busy - last.busy) // 1000)
-    _steps.append((now, uid, here.rank.rank, which, took, own, total))
+    _steps.append((now, uid, here.rank.rank, which, took, own, total, samples))
     _last_steps[uid] = _Mark(which, now, busy)
     while len(_last_steps) > _MOST:  # of actors that have ended
         _last_steps.pop(next(iter(_last_steps)))
@@ -109,7 +117,7 @@ def _busy(cell: Any) -> int | None:
 def recent_steps(most: int) -> dict[int, list[tuple[int, int, int]]]:
     """The last steps of each actor, in microseconds: when each ended, its time, the busy part."""
     found: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    for at, uid, _, _, took, own, _ in list(_steps):
+    for at, uid, _, _, took, own, *_ in list(_steps):
         if took is not None:
             found[uid].append((at, took, took if own is None else own))
     return {uid: steps[-most:] for uid, steps in found.items()}
