@@ -43,6 +43,10 @@ def _program(world: DemoWorld, now: float) -> ProcStacks:
     thread = ThreadStack(
         "MainThread", STACKS["program"], waits_for=waits_for, wait=wait, ran=int(step * 4e6)
     )
+    if world.is_pending:
+        frames, waits_for = world.fault.others, world.fault.inside
+        wait = Wait(now - world.fault_at, 0, ())
+        thread = ThreadStack("MainThread", frames, waits_for=waits_for, wait=wait, ran=0)
     kernel = Kernel("S", thread.ran, 0, 0)
     machine = world.hosts[0].machine
     return ProcStacks(

@@ -22,6 +22,9 @@ STEP = 1.25
 TOTAL = 40_000
 """Steps that the training is to have."""
 
+SAMPLES = 48
+"""Of a rank in a step."""
+
 TRAINER, LOADER, METRICS = "trainer", "loader", "metrics"
 MOST_RANKS = 20_000
 
@@ -30,7 +33,9 @@ _GIB = 1 << 30
 _CLIENT_UID = 2
 _ENDS = {
     "dead-rank": Failure(
-        "killed", f"{exit_reason(None, 9)}; {at_limit('/sys/fs/cgroup/job_9', 220 * _GIB)}", signal=9
+        "killed",
+        f"{exit_reason(None, 9)}; {at_limit('/sys/fs/cgroup/job_9', 220 * _GIB)}",
+        signal=9,
     ),
     "lost-rank": Failure("exited", exit_reason(3, None), exit_code=3),
 }
@@ -153,7 +158,7 @@ class DemoWorld:
         self.metrics = Mesh(
             "metrics", "m37r1c5", METRICS, 0x6D65_7472, "metrics.Metrics", "log", {"hosts": 1}, False
         )  # fmt: skip
-        self.meshes = (self.trainers, self.loaders, self.metrics)
+        self.meshes: tuple[Mesh, ...] = (self.trainers, self.loaders, self.metrics)
         head = DemoHost("head", "head")
         self.hosts = [head]
         self.client = ProcAddress(head.name, "client-d3m0")
@@ -167,12 +172,20 @@ class DemoWorld:
                 host.procs.append(Proc(self.trainers, rank, point, host, pid + 3 * gpu))
             host.procs.append(Proc(self.loaders, number, {"hosts": number}, host, pid + 40))
             self.hosts.append(host)
-        self.by_agent = {host.agent: host for host in self.hosts}
         odd = ranks * 417 // 1000
         self.odd_host = self.hosts[1 + odd // gpus]
         is_head = self.fault_name == "full-mailbox"
         self.odd = head.procs[0] if is_head else self.odd_host.procs[odd % gpus]
         self.odd_loader = self.odd_host.procs[-1]
+        if self.is_pending:
+            self.hosts, self.meshes = [head], ()
+            head.procs.clear()
+        self.by_agent = {host.agent: host for host in self.hosts}
+
+    @property
+    def is_pending(self) -> bool:
+        """True where the program waits for its first hosts."""
+        return self.fault_name == "pending-job"
 
     def all_trainers(self) -> Iterator[Proc]:
         """Yield the procs that train, by rank."""

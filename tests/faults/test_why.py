@@ -329,7 +329,7 @@ def test_a_host_that_does_not_answer_is_blamed(tmp_path: Path) -> None:
     with workers(2, env=patient) as attached:
         source = PROGRAM.replace(
             'this_host().spawn_procs({"gpus": 3}',
-            f'attach_to_workers(workers={attached.addresses!r}).spawn_procs({{"gpus": 2}}',
+            f'attach_to_workers(workers={attached.addresses!r}, name="nodes").spawn_procs({{"gpus": 2}}',
         ).replace("for rank in range(3)", "for rank in (0, 1, 1)")
         source = source.replace(
             "{what}", "trainers.slice(hosts=1, gpus=0).compute.call_one().get()"
@@ -341,7 +341,7 @@ def test_a_host_that_does_not_answer_is_blamed(tmp_path: Path) -> None:
                 status, verdict = asked(program)
             assert (
                 status == 4
-                and f"host {attached.addresses[1]} does not answer" in verdict["sentence"]
+                and f"host nodes[1] ({attached.addresses[1]}) does not" in verdict["sentence"]
             )
             assert list(verdict["silent"]) == [attached.addresses[1]]
 

@@ -8,13 +8,24 @@ WALKS = {
     "missing-collective": ("Stuck", "trainers[10]", "recv_into (data.py:31)"),
     "straggler": ("Slow", "trainers[10]", "slower than the others by"),
     "lost-rank": ("Stuck", "without trainers[10]", "exited with non-zero code 3"),
-    "dead-rank": ("Stuck", "without trainers[10]", "had used all of the 236,223 MB that it may have"),
-    "silent-host": ("Stuck", "host tcp://10.0.0.2:26600", "does not answer"),
+    "dead-rank": (
+        "Stuck",
+        "without trainers[10]",
+        "had used all of the 236,223 MB that it may have",
+    ),
+    "silent-host": ("Stuck", "host h1 (tcp://10.0.0.2:26600)", "does not answer"),
+    "pending-job": (
+        "Fine",
+        "the client is in state (main.py:18)",
+        "Slurm job 9: PENDING (Resources)",
+    ),
 }
 """Of each trouble what the first action has to show: a hang, a straggler, a lost rank, memory that
-ran out, a failed host. The sixth, a job that waits for its hosts, has no program yet:
-`monarch status`, in test_slurm_job.py.
+ran out, a failed host, a job that waits for its hosts.
 """
+
+STATUS = {"Fine": 0, "Slow": 3, "Stuck": 4}
+"""Exit statuses of `monarch why`."""
 
 
 def plain(text: str) -> str:

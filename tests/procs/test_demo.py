@@ -20,6 +20,7 @@ from benchmarks.demo.world import DemoWorld
 from helpers.demo import demo
 from helpers.waiting import wait_gone
 from monarch._core.plane import Hub
+from monarch.admin import tree
 from monarch.programs import Connection, Program
 from monarch.stacks.gather import of_program as stacks_of
 from monarch.telemetry.gather import of_program as rows_of
@@ -48,11 +49,12 @@ VERDICTS = {
     "straggler": (SLOW, r"Slow: trainers\[10\] .* is slower than the others by (39|40|41) %.*"),
     "lock": (STUCK, r".*; trainers\[10\] .* in acquire \(train.py:83\): a wait for another thread, or a lock\."),
     "full-mailbox": (STUCK, r".*; metrics\[0\] .* its mailbox is full, 1,000 messages wait\."),
-    "dead-rank": (STUCK, r".*23 ranks of trainers .*in all_reduce.*; without trainers\[10\]: .*by SIGKILL; .* had used all of the 236,223 MB .* ago\."),
+    "dead-rank": (STUCK, r".*23 ranks of trainers .*; without trainers\[10\]: .*by SIGKILL; .* had used all of the 236,223 MB .* ago\."),
     "lost-rank": (STUCK, r".*23 ranks of trainers .*in all_reduce.*; without trainers\[10\]: .*exited with non-zero code 3.* ago\."),
-    "silent-host": (STUCK, r".*host tcp://10\.0\.0\.2:26600 does not answer.*"),
+    "silent-host": (STUCK, r".*host h1 \(tcp://10\.0\.0\.2:26600\) does not answer.*"),
     "gil": (STUCK, r".*; trainers\[10\] .* in sub \(data.py:93\): C code holds the GIL.*"),
     "stopped": (STUCK, r".*; trainers\[10\] .* is stopped \(SIGSTOP, or Ctrl-Z\)\."),
+    "pending-job": (FINE, r"Fine: nothing runs; the client is in state \(main\.py:18\) for \d+ s: .* 9: PENDING \(Resources\), .*\."),
     "breakpoint": (STUCK, r".*; trainers\[10\] .* is stopped in the debugger: monarch debug\."),
 }  # fmt: skip
 
@@ -157,6 +159,14 @@ def test_each_table_that_can_be_has_rows() -> None:
     assert {each for each in TABLES.keys() - filled if not each.startswith(("pyspy_", "metric_"))} == {
         "span_events", "torch_events", "ordering_sessions", "resolution_errors", "actor_inbound_orderings",
     }  # fmt: skip
+
+
+def test_the_tree_names_hosts_and_ranks_as_all_other_faces_do() -> None:
+    found = rows_of(simulated("none", speed=1)[1], question(tree.TABLES)).get()
+    drawn = tree.Tree(found, time.time()).drawn("").splitlines()
+    labels = {line.partition("  ->")[0].lstrip("│├└─ ") for line in drawn}
+    assert {"head (1 procs)", "h1 (9 procs)", "trainers[10]", "metrics[0]", "client"} <= labels
+    assert not [label for label in labels if "://" in label or "client[" in label]
 
 
 def test_stacks_of_chosen_ranks_are_told() -> None:

@@ -20,8 +20,9 @@ from helpers.commands import prompt
 from helpers.dashboards import LARGE, Seen, watching
 from helpers.demo import demo
 from helpers.screens import at_terminal
+from helpers.terminals import running
 from helpers.waiting import wait_until
-from helpers.walks import WALKS, plain
+from helpers.walks import STATUS, WALKS, plain
 from monarch._core.plane import Hub
 from monarch.programs import Connection, Program
 from monarch.telemetry.run_file import snapshot_source, write_run
@@ -51,9 +52,48 @@ def test_commands_tell_the_cause_in_one_action(
     file = tmp_path / "run.duckdb"
     write_run(file, snapshot_source(source), {**judged(source, 0.1), "reason": "a test"}, 30.0)
     said = prompt(monkeypatch, capsys)("why", str(file))
-    assert said.exit_code == (3 if fault == "straggler" else 4)
+    assert said.exit_code == STATUS[WALKS[fault][0]]
     first = said.out.splitlines()[0]
     assert all(text in first for text in WALKS[fault]), first
+
+
+PENDING = """
+    import select, sys
+    from monarch.actor import this_host
+    from monarch.job import ProcessJob
+    from monarch.job.waiting import Waiting
+
+    class Queue(ProcessJob):  # of a scheduler without room
+        def _addresses(self):
+            with Waiting("Queue job 9") as waiting:
+                while not select.select([sys.stdin], [], [], 0.1)[0]:
+                    waiting.show("PENDING (Resources)")
+            sys.exit()  # it was typed
+
+    if __name__ == "__main__":
+        evaluators = this_host().spawn_procs(name="evaluators")
+        evaluators.initialized.get()
+        print("waits", flush=True)
+        Queue({"trainers": 2}).state(cached_path=None)
+    """
+
+
+@pytest.mark.processes("a program that waits for its hosts")
+def test_a_program_says_what_its_job_waits_for_and_for_how_long(tmp_path: Path) -> None:
+    with running(PENDING, tmp_path) as program:
+        program.wait_for("waits")
+
+        def told() -> str:
+            said = program.monarch("why", str(program.pid))
+            assert said.returncode == 0, said.stderr
+            return said.stdout if "Queue job 9" in said.stdout else ""
+
+        first = wait_until(told, what="what it waits for").splitlines()[0]
+        assert re.fullmatch(
+            r"Fine: nothing runs: 1 rank waits for a message; the client is in _addresses"
+            r" \(\w+\.py:\d+\)( for \d+ s)?: waits for Queue job 9: PENDING \(Resources\)\.",
+            first,
+        ), first
 
 
 @pytest.mark.processes("the demo")
@@ -100,12 +140,16 @@ def test_a_rank_and_the_client_have_one_name_on_each_screen() -> None:
             ("3", "trainers[10]"),
             ("4", "trainers[10]"),
             ("5", "trainers["),
-            ("7", "trainers[10]"),
+            ("7", "h1 (9 procs)"),
         ):
             await seen.press(key)
             screens[key] = (
                 await seen.until(text, "client") if key != "5" else await seen.until(text)
             )
+        await seen.find("client")
+        await seen.until("mesh_rank: client", "process_rss_bytes: 536.9 MB")
+        await seen.find("metrics[0]")
+        screens["7"] = await seen.until("mesh_rank: metrics[0]")
         await seen.press("2")
         await seen.find("client")
         await seen.press("enter")
@@ -113,5 +157,7 @@ def test_a_rank_and_the_client_have_one_name_on_each_screen() -> None:
 
     with demo(24, "missing-collective") as program:
         watching(open_access(program.url, program.token), typed, size=LARGE)
+    program_line = r"benchmarks\.demo --fault missing-collective · \d+ · head · 60 min"
     for screen in screens.values():
+        assert re.search(program_line, screen), screen
         assert not re.search(r"client\[|trainers[ :_.-]?\d|rank \d", screen), screen

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 import time
 
 import pytest
 
+from monarch.actor.activities import other_waits
 from monarch.job.waiting import Waiting
 
 
@@ -71,6 +73,15 @@ def test_on_a_terminal_what_is_waited_for_is_a_table_that_changes(
 def test_without_a_terminal_there_is_a_line_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     said = shown(monkeypatch, is_terminal=False, seconds=140)
     assert said == "".join(f"Slurm job 7: state {second}; {second} s\n" for second in (10, 70, 130))
+
+
+def test_what_a_thread_waits_for_is_known_of_it_until_the_wait_is_over() -> None:
+    here, before = threading.get_ident(), time.time()
+    with Waiting("Slurm job 7") as wait:
+        wait.show("PENDING (Resources)")
+        since, what = other_waits[here]
+        assert what == "Slurm job 7: PENDING (Resources)" and before - 1 < since <= time.time()
+    assert here not in other_waits
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

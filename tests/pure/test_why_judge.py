@@ -357,12 +357,29 @@ def test_c_code_that_holds_the_gil_is_blamed_by_those_who_wait() -> None:
 
 def test_a_host_that_is_silent_is_blamed_for_who_waits_there() -> None:
     far = ProcAddress("tcp://h3:1", "p9")
-    found = judge(
-        Stacks([], {}), Stacks([proc(0, waiting(far, age=3))], {"tcp://h3:1": "not within 3s"}), 1.0
-    )
+    silent = Stacks([proc(0, waiting(far, age=3))], {"tcp://h3:1": "not within 3s"})
+    found = judge(Stacks([], {}), silent, 1.0)
     assert (
         found.sentence.endswith("host tcp://h3:1 does not answer (not within 3s).")
         and found.status == STUCK
+    )
+    found = judge(
+        Stacks([], {}), silent, 1.0, hosts={"tcp://h3:1": "trainers[3]", "tcp://h4:1": ""}
+    )
+    assert found.sentence.endswith("host trainers[3] (tcp://h3:1) does not answer (not within 3s).")
+
+
+def test_a_program_in_which_nothing_runs_says_what_it_waits_for() -> None:
+    wait = Wait(52.0, 0, ())
+    entry = Frame("state", "/site/monarch/job/trait.py", 234)
+    asks = Frame("wait_for_workers", "/site/monarch/job/slurm_wait.py", 69)
+    [main] = client(asks, entry, wait=wait).threads
+    main = main._replace(waits_for="Slurm job 9: PENDING (Resources)")
+    found = verdict([client()._replace(threads=(main,))])
+    assert (found.status, found.exit_status) == (FINE, 0)
+    assert found.sentence == (
+        "Fine: nothing runs; the client is in state (train.py:9) for 52 s: waits for Slurm job 9:"
+        " PENDING (Resources)."
     )
 
 

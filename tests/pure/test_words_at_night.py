@@ -13,7 +13,8 @@ from helpers.strangers import given_to_stranger, needs_another_user
 from monarch._core.wire.link_records import Hello, why_apart
 from monarch.errors import JobError
 from monarch.job import LocalJob, ProcessJob, current, ssh_text
-from monarch.job.cache import needs_room
+from monarch.job.cache import CacheFile, needs_room
+from monarch.job.overview import HostRow, Overview
 
 
 def test_a_full_disk_at_the_start_of_a_job_is_an_error_of_the_job() -> None:
@@ -93,8 +94,41 @@ def test_a_mesh_that_there_is_not_is_refused_before_a_job_starts(
     assert not current.state_path(None).exists()
 
 
+@pytest.mark.parametrize(
+    "command", [["why"], ["dashboard"], ["tui", "--diagnose"], ["stacks"], ["debug", "list"]]
+)
+def test_where_no_program_runs_a_command_says_what_the_job_waits_for(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    testing = pytest.importorskip("typer.testing")
+    from monarch.tools.cli import commands  # where there is typer
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("monarch.tools.found.find", list)
+    waits = True, "Queue job 9: PENDING (Resources)"
+    monkeypatch.setattr(ProcessJob, "_progress", lambda _: waits)
+    job = ProcessJob({"nodes": 1})
+    job._status, job._apply_id = "running", "9"
+    CacheFile(current.state_path(None)).write(job._pickled())
+    result = testing.CliRunner().invoke(commands(), command)
+    assert str(result.exception) == (
+        "no Monarch program of yours runs on this machine; ProcessJob({'nodes': 1}) waits for its"
+        " hosts: Queue job 9: PENDING (Resources)"
+    ), result.output
+
+
 def unwanted(*_: object) -> None:
     raise AssertionError("the job starts")
+
+
+def test_status_shows_all_lines_of_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("typer")
+    from monarch.tools.status import _show  # where there is typer
+
+    row = HostRow("trainers", 0, "tcp://h:1", "", {}, "it has ended\nby SIGKILL")
+    _show("default", Overview("ProcessJob", "9", True, [row], "one of two\nhas ended"))
+    shown = capsys.readouterr().out
+    assert "one of two\nhas ended" in shown and "by SIGKILL" in shown
 
 
 def test_a_folder_of_another_user_is_named_as_such(tmp_path: Path) -> None:

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 _NO_CALL = PendingCall(None, 0, ())
 
+other_waits: dict[int, tuple[float, str]] = {}
+"""What threads wait for that is no future, as machines of a job: since when, in seconds since 1970,
+and in words; by `threading.get_ident`.
+"""
+
 
 class Activity(NamedTuple):
     """A call that an actor has begun to handle.

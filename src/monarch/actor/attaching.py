@@ -38,6 +38,15 @@ def socket_path(address: str) -> str:
     return unix_name(parse_channel(address))
 
 
+def host_names() -> dict[str, str]:
+    """Return the names that attached hosts have for people, ``trainers[0]``, by their address."""
+    return {
+        host: f"{name}[{at}]"
+        for attachment, (name, _) in list(_named.items())
+        for at, host in enumerate(attachment._hosts or ())  # without its lock: the I/O thread asks
+    }
+
+
 def attach_to_workers(
     *,
     ca: str | os.PathLike[str] | None = None,

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Sequence
 
 from .._words import aligned, draw, named
+from ..actor.activities import other_waits
 
 _LIVE_AFTER = 2.0  # seconds; machines that come sooner are not worth a word
 _LINES_AFTER = 10.0  # seconds, where it would stay to be read
@@ -21,7 +23,9 @@ _CLEAR_BELOW = "\033[J"  # and of the screen
 
 
 class Waiting:
-    """Shows on stderr which hosts or jobs are waited for. Used on one thread.
+    """Shows on stderr, and in the verdict on the program, which hosts or jobs are waited for.
+
+    Used on one thread.
 
     Args:
         what: Of whom: ``"Slurm job 17"``.
@@ -46,6 +50,8 @@ class Waiting:
             state: In one line.
             rows: A table with a row for each host that is waited for, and why; on terminals alone.
         """
+        begun = time.time() - self.seconds
+        other_waits[threading.get_ident()] = begun, f"{self._what}: {named(state)}"
         if self.seconds < (_LIVE_AFTER if self._live else _LINES_AFTER) or sys.stderr is None:
             return
         state = named(state)
@@ -68,6 +74,7 @@ class Waiting:
 
     def __exit__(self, *exc: object) -> None:
         """Clear the line."""
+        other_waits.pop(threading.get_ident(), None)
         if self._shown:
             draw(_CLEAR_BELOW if self._shown > 1 else _CLEAR)
 

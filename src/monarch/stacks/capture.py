@@ -14,7 +14,7 @@ from typing import Any
 
 from .._core.plane import ControlRequest, ControlService, ProcAddress, actors_of, handles
 from .._namedtuple import NamedTuple
-from ..actor.activities import activities, blocked
+from ..actor.activities import activities, blocked, other_waits
 from .kernel import system_call, thread_time
 from .model import Frame, Mailbox, ThreadStack, Wait
 
@@ -76,9 +76,10 @@ def _get_stacks(service: ControlService, request: ControlRequest, record: GetSta
             elif is_main:
                 # who waits is not noted outside of actors, but stands where waits do
                 wait = waits.outside if not running or _blocks(stack.frames) else None
-                stack = stack._replace(
-                    waits_for=wait.waits_for if wait else "", wait=waits.described(wait)
-                )
+                since, what = other_waits.get(number, (0.0, wait.waits_for if wait else ""))
+                age = max(0.0, time.time() - since)
+                owed = Wait(age, 0, ()) if since else waits.described(wait)
+                stack = stack._replace(waits_for=what, wait=owed)
             inside = (
                 system_call(native)
                 if native and (number in busy or is_main) and stack.wait is None

@@ -20,7 +20,7 @@ from .model import Frame, ProcStacks, ThreadStack
 USER, LIBRARY, NATIVE, STANDARD, ENGINE = "user", "library", "native", "standard", "monarch"
 
 _ENGINE = re.compile(
-    r"/monarch/(_core|actor|builtins|debugger|logs|rdma|spmd|stacks|tensor_engine)/"
+    r"/monarch/(_core|actor|builtins|debugger|job|logs|rdma|spmd|stacks|tensor_engine)/"
 )
 _STANDARD = re.compile(r"/lib/python3\.\d+/(?!(site|dist)-packages/)")
 _LIBRARY = re.compile(r"/(site|dist)-packages/")

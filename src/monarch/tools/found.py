@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import typer
 
 from .. import job
 from .._words import named
+from ..errors import MonarchError
 from ..job import current, telemetry
 from ..job.logs import folder_of
 from ..programs import Connection, Program, choose, connect, find
@@ -62,7 +64,8 @@ def found(program: str | None, option: str | None = None) -> Program | Path:
     uses, run = telemetry.program_of(folder), telemetry.run_of(folder)
     if uses is None and not run.exists():
         told = "now, or has left a run: `monarch list` has the process ids of those that run"
-        raise job.JobError(f"no program here with enable_telemetry() uses {described!r} {told}")
+        no_program = f"no program here with enable_telemetry() uses {described!r} {told}"
+        raise job.JobError(f"{no_program}{pending(described)}")
     return uses or run
 
 
@@ -84,6 +87,8 @@ def _running(pid: int | None) -> Program:
     programs = find()
     try:
         return choose(pid, programs)
+    except ConnectionError as error:
+        raise ConnectionError(f"{error}{pending()}") from None
     except ValueError:
         if pid is not None or not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise
@@ -94,6 +99,15 @@ def _running(pid: int | None) -> Program:
     while not 0 < chosen <= len(shown):
         chosen = typer.prompt(f"Which program, 1 to {len(shown)}", type=int, err=True)
     return shown[chosen - 1]
+
+
+def pending(described: job.JobTrait | None = None) -> str:
+    """Say why a job waits for its hosts, where it does; None: that of the active context."""
+    with suppress(MonarchError, OSError):
+        described = described or running(None)
+        if why := described._progress()[1]:
+            return f"; {described!r} waits for its hosts: {why}"
+    return ""
 
 
 def applied(spec: str | None) -> job.JobTrait:

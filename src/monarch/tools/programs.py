@@ -11,7 +11,7 @@ import typer
 from .._words import duration
 from ..errors import SupervisionError
 from ..programs import Program, connect, find, procs_of
-from .found import PROGRAM, found
+from .found import PROGRAM, found, pending
 from .json_option import JSON, print_result, print_table
 from .utils import Misuse
 
@@ -27,7 +27,7 @@ def list_programs(program: PROGRAM = None, as_json: JSON = False) -> None:
     elif rows:
         print_table("pid kind for hosts meshes command", [("plain", _cells(row)) for row in rows])
     else:
-        print("No Monarch program of yours runs on this machine.")
+        print(f"No Monarch program of yours runs on this machine{pending()}.")
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

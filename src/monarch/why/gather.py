@@ -75,26 +75,30 @@ def _look_twice(
     answer = [agent for agent in agents if agent.host not in first.silent]
     second = gather(hub, answer, wanted, 2 * _LIMIT).get() if answer else Stacks([], {})
     first, second = told_apart(first, Stacks(second.procs, {**first.silent, **second.silent}))
-    found, held = paces.get() if paces is not None else ({}, Counter())
+    found, held, hosts = paces.get() if paces is not None else ({}, Counter(), {})
     marks = ((each, pace) for each in found for pace in found[each] if not pace.endpoint)
     stepped: dict[Any, float] = {each: between + pace.ago / 1e6 for each, pace in marks}
     late = stragglers(second.procs, found)
     second.procs = tuple(each._replace(stepped=stepped.get(each.address)) for each in second.procs)
-    return judge(first, second, between, late, held.most_common())
+    return judge(first, second, between, late, held.most_common(), hosts)
 
 
-_Found: TypeAlias = "tuple[Mapping[ProcAddress, list[Pace]], Counter[str]]"
+_Found: TypeAlias = "tuple[Mapping[ProcAddress, list[Pace]], Counter[str], Mapping[str, str]]"
 
 
 class _Paces(Gathering[_Found]):
-    """The paces of some processes, and calls of services; those that do not answer have none."""
+    """The paces of some processes, calls of services, and names of hosts.
+
+    Those that do not answer have none.
+    """
 
     def read(self, frames: Sequence[Any]) -> _Found:
-        paces, held = {}, Counter[str]()
+        paces, held, hosts = {}, Counter[str](), dict[str, str]()
         for frame in frames:
-            own, calls = pickling.loads(frame.payload, frame.buffers)
+            own, calls, named = pickling.loads(frame.payload, frame.buffers)
             # a quarter of the memory of a tuple, of ten thousand ranks
             took = [pace._replace(took=array("q", pace.took)) for pace in own]
             paces[self._agents[frame.rank]] = took
             held.update(calls)
-        return paces, held
+            hosts.update(named)
+        return paces, held, hosts

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from .._words import duration, ranges, since
 from ..stacks.model import CLIENT, HAS_ENDED, ProcStacks
 from ..stacks.report import Stacks
-from .model import DEGRADED, FINE, FROZEN, RUNS, SILENT, STUCK, Standing
+from .model import DEGRADED, FINE, FROZEN, RUNS, SILENT, STUCK, WAITS, Standing
 from .nodes import frozen, full_mailboxes, has_ended, mesh_of
 
 _SWAPS = 50  # pages read from a disk in a second
@@ -168,6 +168,8 @@ def _fine(classes: Sequence[Standing], trouble: Trouble) -> str:
         else ""
     )
     if not busy:
+        if program is not None and program.state == WAITS:  # for machines of a job, say
+            at += f"{since(program.seconds)}: {program.reason}"
         waits = f"{_ranks(idle)} for a message" if idle else ""
         return f"Fine: nothing runs{f': {waits}' if waits else ''}{f'; {at}' if at else ''}."
     text = (
