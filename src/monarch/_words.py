@@ -43,9 +43,9 @@ def since(seconds: float | None) -> str:
     return f" for {duration(seconds)}" if seconds is not None and seconds >= 1 else ""
 
 
-def rank_name(mesh: str, rank: int) -> str:
-    """``trainers[3]``; the client has no number."""
-    return mesh if mesh == "client" else f"{mesh}[{rank}]"
+def rank_name(mesh: str, ranks: int | str) -> str:
+    """``trainers[3]``; the client, and a host that does not answer, have no number."""
+    return mesh if mesh == "client" or mesh.startswith("host ") else f"{mesh}[{ranks}]"
 
 
 def ranges(numbers: Iterable[int], most: int = sys.maxsize) -> str:

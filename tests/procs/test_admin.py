@@ -84,7 +84,7 @@ def test_the_tree_is_walked_by_references(seen: Seen) -> None:
     procs = [
         node["properties"]["Proc"]["mesh_rank"] for node in nodes if "Proc" in node["properties"]
     ]
-    assert {"client[0]", "trainers[0]", "trainers[1]", "trainers[2]", "slow[0]"} <= set(procs)
+    assert {"client", "trainers[0]", "trainers[1]", "trainers[2]", "slow[0]"} <= set(procs)
     by_reference = {node["identity"]: node for node in nodes}
     assert all(
         by_reference[child]["parent"] == node["identity"]
@@ -178,6 +178,7 @@ def test_why_and_stacks_and_waits_name_who_holds_up_whom(seen: Seen) -> None:
         wait for wait in seen.asker.get("/v1/waits")["waits"] if wait["actor"] == "trainer[1]"
     ]
     assert wait["for_actor"] == "late[0]" and wait["endpoint"] == "ask"
+    assert (wait["rank"], wait["for_rank"]) == ("trainers[1]", "slow[0]")
     stacks = seen.asker.get("/v1/stacks?mesh=slow")
     assert {each["mesh"] for each in stacks["classes"]} == {"slow"} and stacks["silent"] == {}
 

@@ -76,7 +76,7 @@ def test_a_job_has_an_interface_that_ends_with_its_program(home: Home) -> None:
         for node in asker.walk()
         if "Proc" in node["properties"]
     ]
-    assert {"client[0]", "ranks[0]", "ranks[1]"} <= set(procs)
+    assert {"client", "ranks[0]", "ranks[1]"} <= set(procs)
     assert asker.raw("GET", "/v1/meshes")[0] == 200
 
     found = wait_until(

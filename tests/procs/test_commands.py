@@ -115,6 +115,15 @@ def test_a_command_of_the_command_line_runs_where_it_is_told(cluster: Home) -> N
     cluster.wait_nothing_left()
 
 
+@pytest.mark.processes("a job that a program has started, and commands on its hosts")
+def test_a_job_that_a_program_has_started_is_that_of_exec_and_shell(home: Home) -> None:
+    home.run("from monarch.job import ProcessJob\nProcessJob({'first': 1}).state()")
+    assert "hello" in home.monarch("exec", "echo", "hello")
+    home.monarch("shell")  # its stdin is empty
+    home.monarch("kill")
+    home.wait_nothing_left()
+
+
 def test_ctrl_c_reaches_the_command_and_lines_come_while_it_runs(cluster: Home) -> None:
     script = "trap 'echo interrupted; exit 9' INT; echo waiting; while true; do sleep 0.05; done"
     program = cluster._start(

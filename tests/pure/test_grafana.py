@@ -23,9 +23,9 @@ def expressions(dashboard: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def test_each_panel_asks_for_metrics_and_labels_that_there_are() -> None:
     exposed = {
-        name: {*labels, "mesh", "rank", "pid", "machine"}
+        f"monarch_{name}": {*labels.split(), "mesh", "rank", "pid", "machine"}
         for labels, metrics in prometheus._STATES.values()
-        for _, name, _ in metrics
+        for name in metrics.values()
     } | {name: {"mesh", "rank", "actor", "who", "why"} for name in OF_ENGINE}
     found = list(expressions(json.loads(FILE.read_text())))
     assert len(found) > 20

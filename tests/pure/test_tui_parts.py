@@ -9,6 +9,7 @@ import pytest
 
 from helpers.fake_admin import picture_of
 from monarch.admin.picture import delta
+from monarch.telemetry.rows import actor_name
 from monarch.tui.http import open_access
 from monarch.tui.picture import Picture, drawn
 from monarch.tui.sources import LogSource, TreeLine, parse_tree
@@ -111,6 +112,30 @@ def test_figures_are_short_and_long_texts_are_cut_into_lines() -> None:
     ]
     assert [size(each) for each in (None, 5, 25_000_000)] == ["", "5 B", "25.0 MB"]
     assert all(len(row[0][0]) <= 30 for row in wrapped("word " * 50, 30, "", "  "))
+
+
+@pytest.mark.parametrize(
+    ("mesh", "ranks", "name"),
+    [
+        ("trainers", [0, 1, 2, 5], "trainers[0-2,5]"),
+        ("metrics", [0], "metrics[0]"),
+        ("client", [0], "client"),
+        ("host trainers[1] (tcp://h1:1)", [0], "host trainers[1] (tcp://h1:1)"),
+    ],
+)
+def test_ranks_have_a_number_and_the_client_and_silent_hosts_have_none(
+    mesh: str, ranks: list[int], name: str
+) -> None:
+    pytest.importorskip("textual")
+    from monarch.tui.now import who
+
+    standing = {"mesh": mesh, "ranks": ranks, "hosts": [], "pids": [], "endpoint": "", "place": ""}
+    assert who(standing)[0] == (name, "bold")
+
+
+def test_the_client_is_no_rank_of_a_mesh_in_tables_of_actors() -> None:
+    assert actor_name({"name": "root", "rank": 0, "status": "Client"}) == "client"
+    assert actor_name({"name": "trainer", "rank": 3, "status": "Idle"}) == "trainer[3]"
 
 
 def test_a_token_goes_to_other_machines_by_tls_alone() -> None:

@@ -63,20 +63,11 @@ def main(reach: child.Reach = reach) -> None:
     app = App(program, doors, config.value("mesh_admin_max_concurrent_resolves"))
     server = uvicorn.Server(
         uvicorn.Config(
-            app,
-            http=http.ServerConnection,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            root_path=told["root_path"],
-            timeout_graceful_shutdown=_SHUTDOWN,
-            ssl_certfile=cert or None,
-            ssl_keyfile=key or None,
+            app, http=http.ServerConnection, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
+            proxy_headers=False, root_path=told["root_path"], timeout_graceful_shutdown=_SHUTDOWN,
+            ssl_certfile=cert or None, ssl_keyfile=key or None,
         )
-    )
+    )  # fmt: skip
     asyncio.run(_serve(server, listener, app, program, told["idle"]))
     # threads may wait for a program that is gone
     os._exit(PROGRAM_ENDED if program.ended.is_set() else 0)

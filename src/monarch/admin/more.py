@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from .._words import rank_name
 from ..actor import Future
 from ..control import KillProcs, OwnedMesh
 from ..programs import PATIENCE, Connection, HostedProc, ProcAddress, procs_of
@@ -23,6 +24,7 @@ from ..telemetry import Collected
 from ..telemetry.ids import mesh_id
 from ..telemetry.profile import Profile
 from ..telemetry.prometheus import CONTENT_TYPE, exposition
+from ..telemetry.rows import actor_name
 from ..telemetry.run_file import snapshot_source, write_run
 from ..why.gather import of_program as why
 from ..why.model import Verdict
@@ -95,15 +97,17 @@ def _stacks(call: ApiCall) -> Any:
 @route("GET", "/v1/waits")
 def _waits(call: ApiCall) -> Any:
     """The waits of now: the waiting rank and the awaited one, by name."""
-    found = call.program.collect("waits", "actors")
-    actors = rows_by(found.rows("actors"), "id")
+    found = call.program.collect("waits", "actors", "procs")
+    actors, procs = (rows_by(found.rows(table), "id") for table in ("actors", "procs"))
     rows = [
         {
             "actor": _name(actors.get(row["actor_id"])),
+            "rank": _rank(procs.get(row["proc_id"])),
             "endpoint": row["endpoint"],
             "since": rfc3339(row["since_us"]),
             "waits_for": row["waits_for"],
             "for_actor": _name(actors.get(row["for_actor_id"])),
+            "for_rank": _rank(procs.get(row["for_proc_id"])),
         }
         for row in found.rows("waits")
     ]
@@ -382,4 +386,8 @@ class _Life(FeedSource):
 
 
 def _name(row: dict[str, Any] | None) -> str | None:
-    return f"{row['name']}[{row['rank']}]" if row is not None else None
+    return actor_name(row) if row is not None else None
+
+
+def _rank(proc: dict[str, Any] | None) -> str | None:
+    return rank_name(proc["mesh"], proc["rank"]) if proc is not None else None

@@ -61,6 +61,7 @@ class Tree:
         )
         self._roots = found.rows("root_nodes")
         self._hosts = {_HOST + row["node_id"]: row for row in found.rows("host_nodes")}
+        self._machines = {row["address"]: row["machine"] for row in found.rows("hosts")}
         names = {
             _number(row["node_id"]): row["node_id"]
             for row in found.rows("nodes")
@@ -136,7 +137,8 @@ class Tree:
         """Return the label of a node, for people."""
         if reference in self._hosts:
             row = self._hosts[reference]
-            return f"{row['addr']} ({row['host_num_procs']} procs)"
+            name = self._machines.get(row["addr"], row["addr"])
+            return f"{name} ({row['host_num_procs']} procs)"
         if reference in self._procs:
             return rank_name(self._procs[reference]["mesh"], self._procs[reference]["rank"])
         return f"{reference.partition('<')[0]} ({self._status(reference)})"
@@ -219,7 +221,7 @@ class Tree:
         queues = [int(each["queue_depth"]) for each in here]
         return {
             "proc_name": reference.partition("@")[0],
-            "mesh_rank": f"{row['mesh']}[{row['rank']}]",
+            "mesh_rank": rank_name(row["mesh"], row["rank"]),
             "num_actors": said.get("num_actors", len(here)),
             "system_children": [],
             "stopped_children": self._stopped.get(reference, []),

@@ -35,13 +35,8 @@ _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _LOCAL = ("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "overlay", "tmpfs")
 _STATES = {
-    "T": "stopped",
-    "t": "traced",
-    "Z": "ended",
-    "D": "disk",
-    "R": "running",
-    "S": "sleeping",
-}
+    "T": "stopped", "t": "traced", "Z": "ended", "D": "disk", "R": "running", "S": "sleeping",
+}  # fmt: skip
 
 
 @produces("hosts", AGENT)

@@ -18,49 +18,26 @@ from .tables import number_of
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of the answer to a scrape."""
 
-_STATES: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str, str], ...]]] = {
-    "procs": (
-        ("mesh", "rank", "pid"),
-        (
-            ("cpu_seconds", "monarch_proc_cpu_seconds_total", "counter"),
-            ("rss_bytes", "monarch_proc_resident_memory_bytes", "gauge"),
-            ("threads", "monarch_proc_threads", "gauge"),
-            ("descriptors", "monarch_proc_open_descriptors", "gauge"),
-        ),
-    ),
-    "hosts": (
-        ("machine", "address"),
-        (
-            ("cpu_seconds", "monarch_host_cpu_seconds_total", "counter"),
-            ("load_1m", "monarch_host_load_1m", "gauge"),
-            ("memory_bytes", "monarch_host_memory_bytes", "gauge"),
-            ("memory_available_bytes", "monarch_host_memory_available_bytes", "gauge"),
-            ("swap_used_bytes", "monarch_host_swap_used_bytes", "gauge"),
-            ("rx_bytes", "monarch_host_network_receive_bytes_total", "counter"),
-            ("tx_bytes", "monarch_host_network_transmit_bytes_total", "counter"),
-            ("disk_bytes", "monarch_host_disk_bytes", "gauge"),
-            ("disk_available_bytes", "monarch_host_disk_available_bytes", "gauge"),
-        ),
-    ),
-    "gpus": (
-        ("vendor", "gpu", "uuid", "name"),
-        (
-            ("memory_bytes", "monarch_gpu_memory_bytes", "gauge"),
-            ("memory_used_bytes", "monarch_gpu_memory_used_bytes", "gauge"),
-            ("busy_percent", "monarch_gpu_busy_percent", "gauge"),
-            ("celsius", "monarch_gpu_celsius", "gauge"),
-            ("watts", "monarch_gpu_watts", "gauge"),
-        ),
-    ),
-    "handled": (
-        ("actor", "rank", "endpoint"),
-        (
-            ("count", "monarch_messages_handled_total", "counter"),
-            ("failed", "monarch_messages_failed_total", "counter"),
-        ),
-    ),
-}
-"""Of tables of things the columns that tell them apart, and those that are metrics."""
+_STATES: dict[str, tuple[str, dict[str, str]]] = {
+    "procs": ("mesh rank pid", {
+        "cpu_seconds": "proc_cpu_seconds_total", "rss_bytes": "proc_resident_memory_bytes", "threads": "proc_threads",
+        "descriptors": "proc_open_descriptors",
+    }),
+    "hosts": ("machine address", {
+        "cpu_seconds": "host_cpu_seconds_total", "load_1m": "host_load_1m", "memory_bytes": "host_memory_bytes",
+        "memory_available_bytes": "host_memory_available_bytes", "swap_used_bytes": "host_swap_used_bytes",
+        "rx_bytes": "host_network_receive_bytes_total", "tx_bytes": "host_network_transmit_bytes_total",
+        "disk_bytes": "host_disk_bytes", "disk_available_bytes": "host_disk_available_bytes",
+    }),
+    "gpus": ("vendor gpu uuid name", {
+        "memory_bytes": "gpu_memory_bytes", "memory_used_bytes": "gpu_memory_used_bytes", "busy_percent": "gpu_busy_percent",
+        "celsius": "gpu_celsius", "watts": "gpu_watts",
+    }),
+    "handled": ("actor rank endpoint", {"count": "messages_handled_total", "failed": "messages_failed_total"}),
+}  # fmt: skip
+"""Of tables of things the columns that tell them apart, and the metrics of others, less ``monarch_``;
+what ends with ``_total`` is a counter.
+"""
 
 SCRAPED = (*_STATES, "metric_gauges", "metric_sums", "metric_histograms")
 """The tables that are exposed."""
@@ -146,14 +123,15 @@ def _families(found: Collected) -> _Families:
     places = {number: _place(row, hosts) for number, row in procs.items()}
     for table, (names, metrics) in _STATES.items():
         for row in found.rows(table) if table in found.columns else ():
-            labels = {name: str(row[name]) for name in names}
+            labels = {name: str(row[name]) for name in names.split()}
             if table == "handled":
                 labels = {**places.get(row["proc_id"], {}), **labels}
             elif "host_id" in row:
                 labels["machine"] = hosts.get(row["host_id"], "")
-            for column, name, kind in metrics:
+            for column, name in metrics.items():
                 if row[column] is not None:
-                    families.add(name, kind, [("", labels, row[column])])
+                    kind = "counter" if name.endswith("_total") else "gauge"
+                    families.add(f"monarch_{name}", kind, [("", labels, row[column])])
     for table in ("metric_gauges", "metric_sums", "metric_histograms"):
         for row in found.rows(table) if table in found.columns else ():
             _add_metric(families, row, places)

@@ -34,6 +34,11 @@ def sizes_of(written: str) -> dict[str, int]:
     return dict(zip(inner["labels"], inner["sizes"], strict=True))
 
 
+def actor_name(row: Mapping[str, Any]) -> str:
+    """Name the actor of a row of `actors` for people; the client is ``root`` there."""
+    return "client" if row["status"] == "Client" else f"{row['name']}[{row['rank']}]"
+
+
 def log_row(line: LogLine) -> Row:
     """A line as a row of `logs`."""
     return (

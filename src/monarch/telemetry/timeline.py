@@ -18,6 +18,7 @@ from .._namedtuple import NamedTuple
 from .._words import rank_name
 from . import perfetto
 from .ids import track_id
+from .rows import actor_name
 
 Row = Mapping[str, Any]
 
@@ -122,10 +123,9 @@ class _Drawing:
             self._track(row["id"], f"proc {name} (process {row['pid']}{ended})", above, rank)
         for rank, row in enumerate(self._tables["actors"]):
             if row["class"] is not None or row["status"] == "Client":
-                name = "client" if row["status"] == "Client" else f"{row['name']}[{row['rank']}]"
                 self._track(
                     row["id"],
-                    f"actor {name}",
+                    f"actor {actor_name(row)}",
                     row["proc_id"] if row["proc_id"] in self._known else 0,
                     rank,
                 )
@@ -154,7 +154,7 @@ class _Drawing:
         """Draw messages with their sends, and arrows between those that are shown."""
         # by the sender, and the number of the call
         arrows: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
-        names = {row["id"]: f"{row['name']}[{row['rank']}]" for row in self._tables["actors"]}
+        names = {row["id"]: actor_name(row) for row in self._tables["actors"]}
         for row in self._tables["sent_messages"]:
             sender, at = row["sender_actor_id"], row["timestamp_us"]
             to = arrows[sender, row["call"]] if row["call"] is not None else []

@@ -161,7 +161,7 @@ class Dashboard(App[None]):
         self._feed: Feed | None = None
         self._held = False
         self._said = ""
-        self._program = ""  # which program, once the server has told
+        self._program, self._since = "", 0.0  # which, once the server has told
         self._colourless = bool(os.environ.get("NO_COLOR"))
 
     def compose(self) -> ComposeResult:
@@ -185,9 +185,9 @@ class Dashboard(App[None]):
 
     def _take_program(self, about: Any, trouble: str) -> None:
         if about and not trouble:
-            age = duration(time.time() - about["since"]) if about.get("since") else ""
-            known = about.get("command"), about.get("pid"), about.get("host"), age
+            known = map(about.get, ("command", "pid", "host"))
             self._program = " · ".join(str(each) for each in known if each)
+            self._since = float(about.get("since") or 0)
 
     def on_unmount(self) -> None:
         self._follow(None)
@@ -368,7 +368,8 @@ class Dashboard(App[None]):
             note = self._pane.note()
         trouble, state = self._connection()
         status.append(plain(state), _STALE if trouble else "")
-        for text in (self._said or note, self._program or self._access.url):
+        age = f" · {duration(time.time() - self._since)}" if self._since else ""
+        for text in (self._said or note, f"{self._program or self._access.url}{age}"):
             if text:
                 status.append("  •  ", "dim")
                 status.append(plain(text))

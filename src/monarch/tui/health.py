@@ -52,12 +52,8 @@ def report(line: Line) -> dict[str, Any]:
             _row(_MESH, "verdict", "fail" if wrong else "pass", 0.0, str(verdict["sentence"]))
         )
     healthy = all(check["status"] != "fail" for check in checks)
-    return {
-        "healthy": healthy,
-        "verdict": verdict,
-        "checks": checks,
-        "nodes_left_out": len(waiting),
-    }
+    left = len(waiting)
+    return {"healthy": healthy, "verdict": verdict, "checks": checks, "nodes_left_out": left}
 
 
 def _children(node: Any) -> list[str]:
@@ -94,10 +90,5 @@ def _ask(group: str, name: str, ask: Callable[[str], T]) -> tuple[dict[str, Any]
 
 
 def _row(group: str, name: str, status: str, seconds: float, message: str) -> dict[str, Any]:
-    return {
-        "group": group,
-        "name": name,
-        "status": status,
-        "ms": round(seconds * 1000, 1),
-        "message": message,
-    }
+    ms = round(seconds * 1000, 1)
+    return {"group": group, "name": name, "status": status, "ms": ms, "message": message}

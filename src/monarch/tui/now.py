@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.cells import cell_len
 
-from .._words import since
+from .._words import rank_name, since
 from ..logs.ranks import runs
 from .pane import Pane
 from .picture import BLAMED, LOOKS, Look, drawn
@@ -158,18 +158,13 @@ def verdict(found: Mapping[str, Any], width: int) -> Iterator[Row]:
 
 def who(standing: Mapping[str, Any]) -> Row:
     """Ranks that do the same, and where they are."""
-    ranks = (
-        ""
-        if standing["mesh"] == "client" or standing["size"] == 1
-        else f"[{runs(standing['ranks'])}]"
-    )
     hosts = standing["hosts"]
     one = len(standing["pids"]) == 1
     places = (*hosts[:1], standing["point"], f"pid {standing['pids'][0]}") if one else ()
     place = ", ".join(filter(None, places))
     doing = ": ".join(filter(None, (standing["endpoint"], standing["place"])))
     return [
-        (standing["mesh"] + ranks, "bold"),
+        (rank_name(standing["mesh"], runs(standing["ranks"])), "bold"),
         (f" ({place})" if place else "", "dim"),
         (f"  {doing}", ""),
     ]

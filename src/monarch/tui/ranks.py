@@ -26,13 +26,8 @@ _COLUMNS = (
     _Column("memory", 9), _Column("cpu", 7), _Column("pid", 8, False), _Column("host", 20, False),
 )  # fmt: skip
 _FIGURES = {
-    "for": "seconds",
-    "queue": "queue",
-    "handled": "handled",
-    "memory": "rss",
-    "cpu": "cpu",
-    "pid": "pid",
-}
+    "for": "seconds", "queue": "queue", "handled": "handled", "memory": "rss", "cpu": "cpu", "pid": "pid",
+}  # fmt: skip
 
 
 class Ranks(Pane):

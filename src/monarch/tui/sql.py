@@ -17,24 +17,14 @@ from .words import said
 
 SAVED = {
     "which tables there are": "SHOW TABLES",
-    "the longest queues": (
-        "SELECT name, rank, queue_depth, handled FROM actors ORDER BY queue_depth DESC LIMIT 20"
-    ),
-    "who handles what, and since when": (
-        "SELECT name, rank, endpoint, since_us FROM actors WHERE endpoint IS NOT NULL ORDER BY"
-        " since_us"
-    ),
-    "memory by mesh": (
-        "SELECT mesh, count(*) AS ranks, max(rss_bytes) AS most, sum(rss_bytes) AS total FROM procs"
-        " GROUP BY mesh"
-    ),
-    "processes that have ended": (
-        "SELECT mesh, rank, exit_code, signal, reason FROM procs WHERE state = 'ended'"
-    ),
+    "the longest queues": "SELECT name, rank, queue_depth, handled FROM actors ORDER BY queue_depth DESC LIMIT 20",
+    "who handles what, and since when": "SELECT name, rank, endpoint, since_us FROM actors WHERE endpoint IS NOT NULL ORDER BY since_us",
+    "memory by mesh": "SELECT mesh, count(*) AS ranks, max(rss_bytes) AS most, sum(rss_bytes) AS total FROM procs GROUP BY mesh",
+    "processes that have ended": "SELECT mesh, rank, exit_code, signal, reason FROM procs WHERE state = 'ended'",
     "who waits for whom": "SELECT * FROM waits",
     "hosts": "SELECT * FROM hosts",
     "GPUs": "SELECT * FROM gpus",
-}
+}  # fmt: skip
 _WIDEST = 60  # columns of a column
 
 

@@ -18,7 +18,7 @@ from .health import report
 from .listing import Listing
 from .pane import Pane
 from .sources import TreeLine, TreeSource
-from .text import Row, duration, looking, wrapped
+from .text import Row, duration, looking, size, wrapped
 from .words import said
 
 _STATUS = {"failed": "bold red", "processing": "yellow", "stopped": "dim", "idle": "green"}
@@ -196,6 +196,7 @@ def _fields(values: Mapping[str, Any], width: int, indent: str = "") -> Iterator
                 yield from _fields(each, width, indent + "  ")
         elif value not in (None, [], {}, ""):
             text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            text = size(value) if name.endswith("_bytes") else text
             if len(text) + len(name) + len(indent) + 2 <= width and "\n" not in text:
                 yield [(f"{indent}{name}: ", "bold"), (text, "")]
             else:
