@@ -149,7 +149,7 @@ def test_the_same_way_by_keyboard(tab: Tab) -> None:
     page.locator("h1").click()
     page.keyboard.press("3")
     tab.wait_for("h1", "Waits")
-    tab.wait_for("td", "trainer[2]")
+    tab.wait_for("td", "trainers[2]")
     page.keyboard.press("?")
     page.get_by_role("dialog").wait_for()
     page.keyboard.press("Escape")

@@ -83,6 +83,12 @@ def test_from_the_verdict_to_the_odd_ranks_stack_logs_and_debugger(tab: Tab, by:
         r"trainers\[417\] \(host h52, gpu 1.* in recv_into \(data\.py:31\)", verdict.inner_text()
     )
     tab.wait_for(".strip", "disk")
+    hosts = tab.wait_for("[aria-label='Load of hosts'] tbody", "highest")
+    assert [row.split()[0] for row in hosts.inner_text().splitlines()] == [
+        "highest",
+        "median",
+        "lowest",
+    ]
     tab.picture("now")
     verdict.click() if by == "mouse" else verdict.press("Enter")
     stack = tab.wait_for("article.odd", "trainers[417]").inner_text()
@@ -296,6 +302,7 @@ def test_actions_save_files_and_start_again_a_mesh_whose_rank_has_stopped(
         tab = Tab(context, program.url)
         tab.page.goto(program.link)
         tab.wait_for(".verdict")  # where the link leads
+        tab.wait_for("a.button", "1 stopped in the debugger")
         page = tab.open("debugger")
         tab.wait_for("article", "check_loss")
         tab.wait_for("article code", "attach trainer 6")

@@ -77,9 +77,19 @@ def test_each_page_says_of_what_program_it_is_and_how_that_is(tab: Tab) -> None:
 def test_now_is_one_screen_with_what_to_do_next_and_the_map_beside(tab: Tab) -> None:
     page = tab.open("now")
     strip = " ".join(tab.wait_for(".strip", "steps/s").inner_text().split())
-    assert re.match(r"step [\d,]+ of 40,000, \d+ % [\d.]+ steps/s, [\d.]+ s each \d+ h left", strip)
+    assert re.match(
+        r"step [\d,]+ of 40,000, \d+ % [\d.]+ steps/s, [\d.]+ s each [\d,]+ samples/s \d+ h left",
+        strip,
+    )
     assert "3 hosts load" in strip and "disk 59 %" in strip, strip
-    assert re.search(r"raised: metrics\[0\]\.log 3 times, last \d+ (s|min) ago$", strip), strip
+    assert re.search(r"raised: metrics\[0\] in log 3 times, last \d+ (s|min) ago$", strip), strip
+    hosts = tab.wait_for("[aria-label='Load of hosts'] tbody", "h0").inner_text()
+    rows = [[cell.strip() for cell in row.split("\t")] for row in hosts.splitlines()]
+    assert [row[0] for row in rows] == ["h0", "h1", "head"]
+    assert all(
+        re.fullmatch(r"\d+ %", figure) for row in rows for figure in (row[1], row[2], row[-1])
+    )
+    assert all(row[3].endswith("GiB/s") and row[4].endswith(" %") for row in rows[:2]), rows
     assert page.evaluate("document.documentElement.scrollHeight") == DESK["height"]
     blamed, ranks = (
         page.locator(each).bounding_box() for each in (".beside > div", "canvas >> nth=0")

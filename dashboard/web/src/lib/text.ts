@@ -1,5 +1,8 @@
 /** Values as people read them. */
 
+/** `trainers[0-3]`; the client, and a host that does not answer, have no number. */
+export const rankName = (mesh: string, ranks: string | number) => (mesh === "client" || mesh.startsWith("host ") ? mesh : `${mesh}[${ranks}]`);
+
 export function bytes(count: number | null | undefined): string {
   if (count === null || count === undefined) return "–";
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];

@@ -195,6 +195,13 @@ export function bandsOf(view: View, { by, many }: Fold): string {
   SELECT mesh_id::VARCHAR AS id, band, list(part) AS part, list(round(took, 4)) AS took FROM cells GROUP BY ALL`;
 }
 
+/** When something was last known of any rank. */
+export const LAST = `
+  SELECT max(at) / 1e6 AS last FROM (
+    SELECT max(timestamp_us + coalesce(duration_us, 0)) AS at FROM messages
+    UNION ALL SELECT max(timestamp_us + coalesce(duration_us, 0)) FROM spans
+    UNION ALL SELECT max(timestamp_us) FROM steps)`;
+
 /** All calls, spans and steps of a few ranks. */
 export function slicesOf(view: View): string {
   const [from, to] = [us(view.from), us(view.to)];
