@@ -217,18 +217,27 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--one", choices=WAYS, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.one is not None:
-        (run_monarch if options.one == "monarch" else run_ray)()
+    if options.one == "monarch":
+        run_monarch()
+    elif options.one == "ray":
+        run_ray()
+    else:
+        compare(options.rounds)
+
+
+def compare(count: int) -> None:
     machine = describe()
     rounds: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
-    for number in range(options.rounds):
+    for number in range(count):
         for way in WAYS if number % 2 == 0 else reversed(WAYS):
             rounds[way].append(measured(way))
             told = ", ".join(f"{name} {value:.2f}" for name, value in rounds[way][-1].items())
             print(f"round {number}, {way}: {told}", flush=True)
-    result = {"machine": machine, "rounds": rounds, "lines": lines()}
-    RESULT.write_text(json.dumps(result) + "\n")
-    print(table(result))
+        # after each: what has been measured stays
+        RESULT.write_text(
+            json.dumps({"machine": machine, "rounds": rounds, "lines": lines()}) + "\n"
+        )
+    print(table(json.loads(RESULT.read_text())))
 
 
 def table(result: dict[str, Any]) -> str:
