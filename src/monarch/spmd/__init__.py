@@ -10,7 +10,7 @@ Importing this package imports none of them, nor torch.
 
 Read `launcher`, then `rank`.
 
-Imports `_core.plane`, `_startup.monarch_startup`, `actor`, `config`, `stacks`.
+Imports `_core.plane`, `_startup.monarch_startup`, `actor`, `stacks`.
 """
 
 from __future__ import annotations
