@@ -224,7 +224,7 @@ def test_streams_wait_for_each_other_around_the_loan_to_an_actor(noted: list[Any
 def test_a_copy_is_there_before_another_engine_hears_of_it(
     noted: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rdma, "RDMABuffer", lambda copy: noted.append("offered") or copy)
+    monkeypatch.setattr(rdma, "RDMABuffer", lambda copy: noted.append("offered"))
     worker: Any = SimpleNamespace(
         uid="an engine", rank=0, slots={1: on_gpu(noted)}, failed=lambda *_: pytest.fail("failed")
     )

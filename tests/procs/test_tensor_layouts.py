@@ -87,7 +87,7 @@ def test_a_loss_of_one_sample_has_the_shape_that_kernels_give_it(mesh: Any, redu
         given = torch.tensor([0.1, 0.2, 0.4, 0.8], requires_grad=True)
         label = torch.tensor([3, 0, -1, 1])
         made = functional.multilabel_margin_loss(given, label, reduction=reduction)
-        made.backward()
+        made.backward()  # type: ignore[no-untyped-call]
         return made.detach(), given.grad
 
     there = inspect(loss())
