@@ -35,9 +35,9 @@ class Backend:
 
     def __init__(self, size: int = 2) -> None:
         self.asked: list[str] = []
-        self.tensors: list[torch.Tensor] = []  # what it was to send, or to reduce
+        self.tensors: list[Any] = []  # what it was to send, or to reduce
         self.options: list[Any] = []
-        self._fake: Any = FakeProcessGroup._create_internal(0, size)  # type: ignore[attr-defined]
+        self._fake: Any = FakeProcessGroup._create_internal(0, size)
 
     def __getattr__(self, name: str) -> Any:
         call: Callable[..., Any] = getattr(self._fake, name)
@@ -194,7 +194,7 @@ def test_a_group_has_a_communicator_of_its_own_once_a_gpu_asks(
     monkeypatch.setattr(dist, "ProcessGroupNCCL", Nccl, raising=False)
     group: Any = object.__new__(RankGroup)
     shut: list[str] = []
-    group.cpu, group._gpu, group._store = object(), None, dist.HashStore()
+    group.cpu, group._gpu, group._store = object(), None, torch._C._distributed_c10d.HashStore()
     group.index, group.size = 1, 4
     group._connections = SimpleNamespace(shut_down=lambda: shut.append("connections"))
     assert group.backend(torch.device("cpu")) is group.cpu

@@ -101,6 +101,6 @@ def test_the_end_of_a_buffer_frees_what_others_have_closed(
     monkeypatch.setattr(
         torch.cuda, "ipc_collect", lambda: noted.append(("collected", region.memory))
     )
-    owner: Any = registry.Registry(SimpleNamespace())  # type: ignore[arg-type]
+    owner: Any = registry.Registry(SimpleNamespace())
     owner._free(region)
     assert noted == ([("collected", None)] if device != "cpu" else []) + ["released"]
