@@ -132,9 +132,9 @@ def export(
         elif given.numel():
             copy = given.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
             from ..rdma import RDMABuffer  # most programs have one engine, and start sooner without
-            from ..rdma.memory import synchronize
 
-            synchronize(copy)  # who reads it waits for no stream of this process
+            if copy.is_cuda:  # who reads it waits for no stream of this process
+                torch.cuda.current_stream(copy.device).synchronize()
             contents = [RDMABuffer(copy) for _ in range(count)]
     except Exception as error:
         contents = [worker.failed(site, "to_mesh", error)] * count
@@ -156,7 +156,6 @@ def import_(
         result: Any = torch.empty(shape, dtype=dtype, device=device)
         offer = TakeOffer(source.uid, source.ticket)
         from ..rdma.control_rpc import ask
-        from ..rdma.memory import synchronize
 
         found = ask(current_hub(), source.procs[worker.rank], offer, "a tensor").get()
         if isinstance(found, Exception):
@@ -164,7 +163,8 @@ def import_(
         if isinstance(found, Poison):
             result = found
         elif found is not None:
-            synchronize(result)  # until then what had this memory before may use it
+            if result.is_cuda:  # until then what had this memory before may use it
+                torch.cuda.current_stream(result.device).synchronize()
             try:
                 found.read_into(result, timeout=TIMEOUT.total_seconds()).get()
             finally:
