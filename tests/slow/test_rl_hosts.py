@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from helpers.slurm import Slurm
     from helpers.ssh import Ssh
 
+LIMIT = 600.0  # seconds
 pytest.importorskip("torch")
 pytestmark = [
     pytest.mark.processes("a program of its own, on hosts of a job"),
     pytest.mark.slow,
     pytest.mark.torch,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(LIMIT),
 ]
 ROOT = Path(__file__).parents[2]
 # in a pod, the account that says where the cluster is
@@ -39,7 +40,12 @@ RUN = """
 def run(home: Home, *options: str, **env: str) -> None:
     """Run a few steps, and end the job: hosts of a scheduler stay for the next run."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    said = home.run(RUN, "--steps", "few", *options, env={"PYTHONPATH": path, **env})
+    program = home.start(RUN, "--steps", "few", *options, env={"PYTHONPATH": path, **env})
+    try:  # each of its processes imports torch first
+        said, told = program.communicate(timeout=LIMIT / 2)
+    finally:
+        program.kill()
+    assert program.returncode == 0, said + told
     assert re.findall(r"^ *(\d) +\d+% ", said, re.MULTILINE) == ["0", "1", "2", "3"], said
     end = RUN.partition("    from examples")[0] + "    from monarch.job import job_load\n"
     home.run(end + "    job_load().kill()\n", env=env)
