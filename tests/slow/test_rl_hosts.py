@@ -40,7 +40,9 @@ RUN = """
 def run(home: Home, *options: str, **env: str) -> None:
     """Run a few steps, and end the job: hosts of a scheduler stay for the next run."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    program = home.start(RUN, "--steps", "few", *options, env={"PYTHONPATH": path, **env})
+    # torch makes that folder among temporary files, and leaves it there
+    env |= {"PYTHONPATH": path, "TORCHINDUCTOR_CACHE_DIR": str(home.folder / "inductor")}
+    program = home.start(RUN, "--steps", "few", *options, env=env)
     try:  # each of its processes imports torch first
         said, told = program.communicate(timeout=LIMIT / 2)
     finally:
