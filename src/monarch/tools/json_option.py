@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .._words import aligned, named
+from .._words import aligned, named, tame
 from ..logs.terminal import coloured
 
 _STYLES = {
@@ -43,7 +43,7 @@ def styled(kind: str, text: str, file: Any) -> str:
 def print_lines(lines: Iterable[tuple[str, str]]) -> None:
     """Print lines of a report, each in the style of its kind."""
     for kind, text in lines:
-        print(styled(kind, text, sys.stdout))
+        print(styled(kind, tame(text, False), sys.stdout))
 
 
 def print_table(headings: str, rows: Iterable[tuple[str, Sequence[str]]]) -> None:

@@ -64,7 +64,7 @@ def _show(context: str, found: Overview) -> None:
         print(f"no job runs in context {context!r}: `monarch apply` starts one")
         return
     state = "waits for its hosts" if found.pending else "runs" if found.runs else "has ended"
-    print(f"{found.job} {state}; context {context!r}, id {found.id or 'none'}")
+    print_lines([("plain", f"{found.job} {state}; context {context!r}, id {found.id or 'none'}")])
     print_lines(
         (kind, text) for kind, text in (("bad", found.error), ("late", found.pending)) if text
     )
