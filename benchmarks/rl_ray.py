@@ -53,8 +53,9 @@ class _Ignored:
 
 @ray.remote(**RESTARTED)
 class RayGenerator:
-    _admit, _next_byte, _logits = Generator._admit, Generator._next_byte, Generator._logits
-    _choose = Generator._choose
+    _admit: Any = Generator._admit  # the batching asks for no more than this class has
+    _next_byte: Any = Generator._next_byte
+    _logits, _choose = Generator._logits, Generator._choose
 
     def __init__(self, plan: Plan, base: dict[str, torch.Tensor]) -> None:
         self.plan, self.policy = plan, make_policy(plan, base)

@@ -61,7 +61,7 @@ class Sandbox:
             null = subprocess.DEVNULL
             with its:
                 self.process = subprocess.Popen(
-                    program, stdin=its, stdout=null, stderr=null, start_new_session=True
+                    program, stdin=its.fileno(), stdout=null, stderr=null, start_new_session=True
                 )
         said = b""
         with suppress(OSError):  # it has ended, or says nothing

@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-from collections import deque
 from pathlib import Path
 
 import pytest
@@ -54,7 +53,7 @@ def test_a_generator_that_hears_no_more_of_new_weights_fails_its_requests() -> N
         follower.stirred, follower.news, follower.version = asyncio.Event(), None, -1
         asked = _Request(b"", [], 0, asyncio.get_running_loop().create_future())
         generator.follower, generator.free = follower, []
-        generator.waiting, generator.running = deque([asked]), []
+        generator.waiting, generator.running = [asked], []
         with pytest.raises(OSError, match="no board"):
             await generator._run()
         return str(asked.done.exception())

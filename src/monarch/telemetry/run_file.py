@@ -152,7 +152,7 @@ class RunFile:
 
     @property
     def schema(self) -> Schema:
-        """All tables; the file of an older pymonarch lacks columns, which are NULL."""
+        """The columns of each table; those that the file of an older pymonarch lacks are NULL."""
         return {name: {**SCHEMA.get(name, {}), **there} for name, there in self._there.items()}
 
     @cached_property
