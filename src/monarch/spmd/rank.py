@@ -282,7 +282,7 @@ class _Way:
 
     @property
     def is_direct(self) -> bool:
-        """Return whether the script may have the file itself."""
+        """True if the script may have the file itself."""
         return not self._file.closefd and not self._head
 
     def fileno(self) -> int:

@@ -163,7 +163,7 @@ def import_(
         if isinstance(found, Poison):
             result = found
         elif found is not None:
-            if result.is_cuda:  # until then what had this memory before may use it
+            if result.is_cuda:  # the memory may still be in use by earlier work
                 torch.cuda.current_stream(result.device).synchronize()
             try:
                 found.read_into(result, timeout=TIMEOUT.total_seconds()).get()

@@ -33,7 +33,7 @@ class Loan:
         self._open = False
         self._callbacks: list[Callable[[], object]] = []
         self._poison: Poison | None = None
-        self._queued: list[tuple[Any, Any]] = []  # what was told last of tensors, by whom has them
+        self._queued: list[tuple[Any, Any]] = []  # tensors, and events after their last use
         self.keep = False
         self.result: Any = None
         self.error: BaseException | None = None

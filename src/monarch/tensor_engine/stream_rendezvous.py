@@ -26,7 +26,7 @@ def queued(value: Any) -> Any:
 
 
 def wait_behind(value: Any, done: Any) -> None:
-    """Let this thread's stream of the GPU wait for what was `queued`; the thread goes on."""
+    """Let this thread's stream of the GPU wait for an event of `queued`; the thread goes on."""
     if done is not None:
         stream = torch.cuda.current_stream(value.device)
         done.wait(stream)
