@@ -238,10 +238,10 @@ class Job:
         ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         self.plan = plan
         self.base = ray.put(imitate(plan))
-        self.weights = Weights.options(name="weights").remote()
-        self.buffer = Buffer.options(name="buffer").remote()
-        self.generators = [RayGenerator.remote(plan, self.base) for _ in range(plan.generators)]
-        self.verifiers = [RayVerifier.remote() for _ in range(plan.verifiers)]
+        self.weights = Weights.options(name="weights").remote()  # type: ignore[attr-defined]
+        self.buffer = Buffer.options(name="buffer").remote()  # type: ignore[attr-defined]
+        self.generators = [RayGenerator.remote(plan, self.base) for _ in range(plan.generators)]  # type: ignore[attr-defined]
+        self.verifiers = [RayVerifier.remote() for _ in range(plan.verifiers)]  # type: ignore[attr-defined]
         self.state: tuple[Any, Any] = None, None  # of trainers, in the object store
         self.trainers = self._trainers()
 
@@ -250,7 +250,7 @@ class Job:
             address = f"127.0.0.1:{free.getsockname()[1]}"
         weights, optimizer = self.state
         return [
-            Trainer.remote(self.plan, rank, address, self.base, weights, optimizer)
+            Trainer.remote(self.plan, rank, address, self.base, weights, optimizer)  # type: ignore[attr-defined]
             for rank in range(self.plan.trainers)
         ]
 
