@@ -96,6 +96,24 @@ class Worker:
         return status
 
 
+def check_trust(
+    address: str,
+    ca: str | os.PathLike[str] | None = None,
+    private_key: str | os.PathLike[str] | None = None,
+) -> None:
+    """Check that a worker may listen at an address, before a socket is made for it.
+
+    Args:
+        address: As the user has given it, so that the error names that.
+        ca: As for `run_worker_loop_forever`.
+        private_key: As there.
+
+    Raises:
+        ValueError: It is open to others, and there is neither a secret nor a certificate.
+    """
+    trust_for(ca, private_key).require(parse_channel(address))
+
+
 def run_worker_loop_until_shutdown(
     *,
     address: str,

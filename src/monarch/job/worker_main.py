@@ -20,6 +20,7 @@ from typing import Any
 
 from .. import _ours
 from ..actor import Future, start_worker_loop_forever
+from ..actor.worker import check_trust
 from .worker_spec import KEEP, KILLED, START_AGAIN, WorkerReport, WorkerSpec
 
 _BACKLOG = 128
@@ -118,6 +119,7 @@ def _start(spec: WorkerSpec, **trust: Any) -> tuple[Future[None], str]:
     if scheme not in ("tcp", "metatls") or host == "*" or not port.isdecimal() or "@" in where:
         return start_worker_loop_forever(address=spec.listen, **trust), spec.listen
     host = host.strip("[]") or address_towards(spec.towards)
+    check_trust(f"{scheme}://{_bracketed(host)}:{port}", **trust)
     bind = spec.bind or host
     # the agent inherits it; once this is closed, the port is free with its end
     with _bound(bind, int(port)) as sock:
