@@ -39,10 +39,8 @@ ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "rl_beside_ray.json"
 WAYS = ("monarch", "ray")
 KILLS = "generator", "verifier", "last trainer", "first trainer", "buffer"
-FIRST, APART = (
-    20,
-    7,
-)  # steps before the first kill; and between two, or until all trainers are there
+# steps before the first kill; and between two, or until all trainers are there
+FIRST, APART = 20, 7
 STEPS = 90
 LIMIT = 900.0  # seconds of one program
 SHARED = {  # what rl_ray takes from the example

@@ -12,33 +12,22 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.end_to_end import ranks as launched
-from benchmarks.end_to_end.contenders import OURS, Contender, Quantity, Row, main
+from benchmarks.end_to_end.contenders import Quantity, Row, main
+from benchmarks.end_to_end.ranks import contenders, slowest
 from benchmarks.targets import Target
 
 
-def with_launcher(launch: Callable[..., Any], ranks: int, megabytes: int) -> dict[str, float]:
+def measured(launch: Callable[..., Any], ranks: int, megabytes: int) -> dict[str, float]:
     from benchmarks.end_to_end.programs.shards import seconds_to_save_and_load
 
     with tempfile.TemporaryDirectory() as folder:
-        return launched.slowest(launch(ranks, seconds_to_save_and_load, megabytes, folder))
-
-
-def with_actors(ranks: int, megabytes: int) -> dict[str, float]:
-    return with_launcher(launched.with_actors, ranks, megabytes)
-
-
-def with_torchrun(ranks: int, megabytes: int) -> dict[str, float]:
-    return with_launcher(launched.with_torchrun, ranks, megabytes)
+        return slowest(launch(ranks, seconds_to_save_and_load, megabytes, folder))
 
 
 ROW = Row(
     name="checkpoint",
     title="A checkpoint of 2 GB from 4 ranks",
-    contenders={
-        OURS: Contender(with_actors, ("torch",)),
-        "torchrun": Contender(with_torchrun, ("torch",)),
-    },
+    contenders=contenders(measured),
     quantities={
         "save": Quantity("s", {"torchrun": Target(1 / 1.02, 1)}),
         "load": Quantity("s", {"torchrun": Target(1 / 1.02, 1)}),

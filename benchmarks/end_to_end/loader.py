@@ -7,36 +7,25 @@ second epoch, from one barrier of all ranks to the next.
 
 from __future__ import annotations
 
-from benchmarks.end_to_end import ranks as launched
-from benchmarks.end_to_end.contenders import OURS, Contender, Quantity, Row, main
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.end_to_end.contenders import Quantity, Row, main
+from benchmarks.end_to_end.ranks import contenders, slowest
 from benchmarks.targets import Target
 
 
-def images_a_second(images: int, seconds: dict[str, float]) -> dict[str, float]:
+def measured(launch: Callable[..., Any], ranks: int, images: int) -> dict[str, float]:
+    from benchmarks.end_to_end.programs.images import seconds_an_epoch
+
+    seconds = slowest(launch(ranks, seconds_an_epoch, images))
     return {"all ranks": images / seconds["an epoch"]}
-
-
-def with_actors(ranks: int, images: int) -> dict[str, float]:
-    from benchmarks.end_to_end.programs.images import seconds_an_epoch
-
-    found = launched.with_actors(ranks, seconds_an_epoch, images)
-    return images_a_second(images, launched.slowest(found))
-
-
-def with_torchrun(ranks: int, images: int) -> dict[str, float]:
-    from benchmarks.end_to_end.programs.images import seconds_an_epoch
-
-    found = launched.with_torchrun(ranks, seconds_an_epoch, images)
-    return images_a_second(images, launched.slowest(found))
 
 
 ROW = Row(
     name="loader",
     title="Images through DataLoader's workers into 4 ranks",
-    contenders={
-        OURS: Contender(with_actors, ("torch",)),
-        "torchrun": Contender(with_torchrun, ("torch",)),
-    },
+    contenders=contenders(measured),
     quantities={
         "all ranks": Quantity("images/s", {"torchrun": Target(1 / 1.02, 1)}, better="higher")
     },

@@ -7,8 +7,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from benchmarks.end_to_end.contenders import OURS, Contender
 from monarch.actor import Actor, endpoint, this_host
 from monarch.config import configure
 from monarch.spmd import setup_torch_elastic_env
@@ -44,6 +46,12 @@ def with_torchrun(ranks: int, function: Callable[..., Numbers], *arguments: Any)
     if len(told) != ranks:
         raise RuntimeError(f"{len(told)} of {ranks} ranks have told what they found")
     return list(map(json.loads, told))
+
+
+def contenders(measure: Callable[..., Numbers]) -> dict[str, Contender]:
+    """Both launchers, each of them the first argument of `measure`."""
+    ways = {OURS: with_actors, "torchrun": with_torchrun}
+    return {name: Contender(partial(measure, launch), ("torch",)) for name, launch in ways.items()}
 
 
 def slowest(found: list[Numbers]) -> Numbers:

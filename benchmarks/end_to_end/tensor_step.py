@@ -11,8 +11,8 @@ from __future__ import annotations
 import time
 from functools import partial
 
+from benchmarks.end_to_end import ddp_step
 from benchmarks.end_to_end.contenders import OURS, Contender, Quantity, Row, main
-from benchmarks.end_to_end.ddp_step import with_torchrun
 from benchmarks.end_to_end.programs.training import WARM_UP
 from benchmarks.targets import Target
 from monarch.actor import this_host
@@ -72,7 +72,7 @@ ROW = Row(
     contenders={
         OURS: Contender(partial(with_tensors, recorded=True), ("torch",)),
         ISSUED: Contender(partial(with_tensors, recorded=False), ("torch",)),
-        "torchrun": Contender(with_torchrun, ("torch",)),
+        "torchrun": ddp_step.ROW.contenders["torchrun"],
     },
     quantities={"a step": Quantity("ms", {"torchrun": Target(1 / 1.10, 1 / 1.05)})},
     settings={"ranks": 4, "steps": 60},

@@ -69,7 +69,7 @@ class Listener(actor.Actor):
     def __init__(self, addresses: Sequence[Address], dialers: Any, ours: bool = False) -> None:
         point = actor.current_rank()
         self._address = addresses[point.rank]
-        # ranks of one host, which serve in turn; None, as it need not be known, else
+        # by ranks of one host, which serve in turn; None, as some systems can't, where it is of no use
         shared = self._address[1] != 0 and addresses.count(self._address) > 1
         self._reuse_port = shared or None
         self._dialer = dialers.slice(**point) if len(dialers) > 1 else dialers

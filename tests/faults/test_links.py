@@ -181,7 +181,7 @@ def test_a_forwarder_that_is_started_again_is_waited_for(
     monkeypatch.setattr(link, "_MOST_REFUSED", 0.0)  # a worker's port is believed the first time
     with End(LOCAL) as worker, End() as client:
         with Proxy(worker.port) as proxy:
-            monkeypatch.setattr(dial, "forwarded", {proxy.port})
+            monkeypatch.setattr(dial, "forwarded", {through(proxy)})
             client.links.send(through(proxy), numbered(0))
             worker.wait_frames(1)
         client.links.send(through(proxy), numbered(1))

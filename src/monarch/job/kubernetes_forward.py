@@ -112,7 +112,7 @@ class Forward:
                     self._pod,
                     why,
                 )
-        forwarded.discard(self._local)
+        forwarded.discard(self.address)
         self._listens.set()
 
     def _run_once(self) -> None:
@@ -162,7 +162,7 @@ class Forward:
             for line in shell.stdout:
                 if found := _LISTENS.match(line):
                     self._local = int(found[1])
-                    forwarded.add(self._local)
+                    forwarded.add(self.address)
                     self._listens.set()
                 elif not line.startswith("Handling connection"):
                     self._said.append(line.rstrip())

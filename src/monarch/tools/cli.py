@@ -26,19 +26,35 @@ from .utils import Misuse
 _USER_ERRORS = (MonarchError, ValueError, ImportError, OSError, NotImplementedError)
 
 _GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
-    group: {
-        module: tuple((words or module).split(","))
-        for module, _, words in (each.partition(":") for each in listed.split())
-    }
-    for group, listed in {
-        "Look": "programs:list why stacks logs status:status,doctor tui dashboard query:query,snapshot metrics profile",
-        "Debug": "debug report demo",
-        "Jobs": "jobs:apply,kill scripts:run,serve exec shell scale:scale,bounce contexts:context",
-        "Files and ports": "sync port_forward:port-forward transfers:rdma",
-        "Serve": "worker:worker,secret admin",
-    }.items()
+    "Look": {
+        "programs": ("list",),
+        "why": ("why",),
+        "stacks": ("stacks",),
+        "logs": ("logs",),
+        "status": ("status", "doctor"),
+        "tui": ("tui",),
+        "dashboard": ("dashboard",),
+        "query": ("query", "snapshot"),
+        "metrics": ("metrics",),
+        "profile": ("profile",),
+    },
+    "Debug": {"debug": ("debug",), "report": ("report",), "demo": ("demo",)},
+    "Jobs": {
+        "jobs": ("apply", "kill"),
+        "scripts": ("run", "serve"),
+        "exec": ("exec",),
+        "shell": ("shell",),
+        "scale": ("scale", "bounce"),
+        "contexts": ("context",),
+    },
+    "Files and ports": {
+        "sync": ("sync",),
+        "port_forward": ("port-forward",),
+        "transfers": ("rdma",),
+    },
+    "Serve": {"worker": ("worker", "secret"), "admin": ("admin",)},
 }
-"""Commands by module, which has the name of its own unless they are given, in the groups and the order in which help lists them."""
+"""Commands by module, in the groups and the order in which help lists them."""
 
 _PASS_ON = {"run", "serve", "exec", "shell"}
 """Commands that pass on the output of programs, byte by byte where it goes to a file."""

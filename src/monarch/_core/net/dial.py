@@ -24,8 +24,8 @@ from .trust import OPEN, Trust
 CONNECT_TIMEOUT = 3.0  # seconds
 NOTHING_LISTENS = "nothing listens there", "there is no such socket"
 """How the reasons begin that tell of a host which answers, and of no listener on it."""
-forwarded: set[int] = set()
-"""Ports of this host where another program listens for the peer, and is started again if it ends:
+forwarded: set[str] = set()
+"""Names of channels where another program listens for the peer, and is started again if it ends:
 that nothing listens there meanwhile says nothing of the peer.
 """
 _HOPELESS = {
@@ -177,7 +177,7 @@ class Dial:
 
     def _fail(self, reason: str, final: bool) -> None:
         self._end()
-        if self._channel.port in forwarded:
+        if self._channel.name in forwarded:  # then it must not begin as `NOTHING_LISTENS`
             reason = f"at its forwarded port: {reason}"
         self.stream.failed(reason, final, self._events)
 

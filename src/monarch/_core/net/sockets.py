@@ -77,8 +77,9 @@ def listen_on(channel: Channel) -> socket.socket:
     except AddressError:
         raise
     except OSError as error:
-        is_tcp = channel.is_tcp and channel.fd < 0
-        hint = ". To be known by another address than one listens on, write dial@bind" * is_tcp
+        hint = ""
+        if channel.is_tcp and channel.fd < 0:
+            hint = ". To be known by another address than one listens on, write dial@bind"
         raise AddressError(
             f"cannot listen on {channel.name}: {error.strerror or error}{hint}"
         ) from error
