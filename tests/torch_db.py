@@ -194,7 +194,7 @@ def tried(
         procs = this_host().spawn_procs(per_host={"gpus": 1})
         with procs.activate():
             for operation in operations:
-                name = ".".join(filter(None, (operation.name, operation.variant_test_name)))
+                name = others.name_of(operation)
                 for outcome in outcomes_of(operation, most):
                     found[name].append(outcome)
                     if show and outcome.what in ("refused", "wrong"):

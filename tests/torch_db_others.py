@@ -129,6 +129,11 @@ def _stepped(kind: Any) -> Callable[..., Any]:
     return call
 
 
+def name_of(operation: Any) -> str:
+    """The name of an entry, which no other entry of its database has."""
+    return ".".join(filter(None, (operation.name, operation.variant_test_name)))
+
+
 def mistakes(operations: list[Any]) -> list[Entry]:
     """Wrong arguments of operations."""
 
@@ -138,7 +143,7 @@ def mistakes(operations: list[Any]) -> list[Entry]:
             yield Sample(given.input, given.args, given.kwargs, operation.op)
 
     return [
-        Entry(operation.name, lambda operation=operation: samples(operation), raises=True)  # type: ignore[misc]
+        Entry(name_of(operation), lambda operation=operation: samples(operation), raises=True)  # type: ignore[misc]
         for operation in operations
         if operation.error_inputs_func is not None
     ]

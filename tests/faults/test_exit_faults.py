@@ -212,12 +212,13 @@ def test_two_faults_at_once_are_both_reported() -> None:
     result = run_script(
         PREAMBLE
         + """
-class Other(Actor):
+class Other(Fragile):
     @endpoint
     def fail(self):
         raise KeyError("another problem")
 
 other = this_host().spawn_procs().spawn("other", Other)
+other.ready.call_one().get()
 other.fail.broadcast()
 fault()
 time.sleep(600)

@@ -31,7 +31,8 @@ from monarch._core.wire.frame import (
 )
 
 DETECT = (0.5, 4.0)  # seconds until the end of a link is noticed
-PATIENCE = 6.0
+RECONNECT = 4.0
+PATIENCE = RECONNECT + 2.0
 DIALS = 60.0  # seconds until a first dial is given up
 
 
@@ -138,7 +139,7 @@ class Host:
         self.gone_hosts: set[str] = set()
         self.told: list[tuple[str, ProcAddress]] = []
         self.large = False
-        self.gateway = Gateway(self, world.fanout, 1000, PATIENCE)
+        self.gateway = Gateway(self, world.fanout, 1000, RECONNECT)
         self.gateway.names = {name}
 
     # what a gateway acts on

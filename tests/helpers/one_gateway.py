@@ -31,7 +31,8 @@ from monarch._core.wire.frame import (
     encode,
 )
 
-PATIENCE = 6.0
+RECONNECT = 4.0
+PATIENCE = RECONNECT + 2.0
 EPOCH = 5 << 40  # numbers begin behind it
 
 
@@ -52,7 +53,7 @@ class Noted:
         self.losses: list[Failure] = []  # why each of them is gone
         self.ended: dict[ProcAddress, Failure] = {}
         self._timers: list[tuple[float, Callable[[], None]]] = []
-        self.gateway = Gateway(self, 2, epoch, PATIENCE, first_cast)
+        self.gateway = Gateway(self, 2, epoch, RECONNECT, first_cast)
         self.gateway.names = set(names)
 
     def to_host(self, host: str, frame: Frame) -> None:

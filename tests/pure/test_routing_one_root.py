@@ -171,6 +171,16 @@ def test_hosts_below_one_that_is_lost_are_asked_by_the_root_itself() -> None:
     assert root.gateway.casts == 0
 
 
+def test_a_host_that_is_asked_again_has_longer_where_links_may_be_away_for_longer() -> None:
+    root = Root(WORKERS[:4])
+    root.gateway.reconnect = 20.0
+    root.gateway.link_lost(WORKERS[0], "cut")
+    root.pass_time(3.9)
+    assert root.given_up == []
+    root.pass_time(4.1)
+    assert WORKERS[1] in root.given_up
+
+
 def test_hosts_before_one_that_is_lost_are_not_asked_again() -> None:
     root = Root(WORKERS)
     root.sent.clear()

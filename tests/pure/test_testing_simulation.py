@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from monarch.config import configured
 from monarch.testing import Costs, Simulation, Unanswered
 from monarch.testing.__main__ import main
 
@@ -115,6 +116,21 @@ def test_a_short_cut_of_the_network_loses_nothing() -> None:
     simulation.run(until=cast)
     assert not cast.lost
     assert simulation.report().known == 0
+    checked(simulation)
+
+
+def test_a_cut_shorter_than_the_timeout_loses_nothing_however_long_that_is() -> None:
+    """The second call overtakes the first, which is on its way over the cut."""
+    with configured(channel_reconnect_timeout="30s", mesh_orphan_timeout="10s"):
+        simulation = Simulation(hosts=3, procs_per_host=1, fanout=1)
+    simulation.run(until=simulation.attach())
+    cut = simulation.partition([0], [1])
+    casts = [simulation.cast(), simulation.call_one(2)]
+    simulation.run(until=simulation.now + 25)
+    cut.heal()
+    for cast in casts:
+        simulation.run(until=cast)
+        assert not cast.lost
     checked(simulation)
 
 

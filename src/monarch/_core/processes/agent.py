@@ -177,9 +177,9 @@ class Agent(ControlService):
     @handles(records.JoinHosts)
     def _join_hosts(self, request: ControlRequest, record: records.JoinHosts) -> None:
         config.inherit(record.knobs)
-        links = self.open_gateway(record.trust).links
-        links.adapt()
-        links.use_trust(record.hosts, record.trust)
+        gateway = self.open_gateway(record.trust)
+        gateway.adapt()
+        gateway.links.use_trust(record.hosts, record.trust)
         self._attached.update(dict.fromkeys(record.hosts))
 
     @handles(records.RouteVia)
@@ -193,7 +193,7 @@ class Agent(ControlService):
         if record.knobs is not None:
             config.inherit(record.knobs)
             if self.gateway is not None:
-                self.gateway.links.adapt()
+                self.gateway.adapt()
         self._subscribers[request.peer] = request
         self._attach_count += 1
         note("host", "attached by %s", request.peer)

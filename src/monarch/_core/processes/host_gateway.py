@@ -46,11 +46,9 @@ class HostGateway:
         # processes here that have sent something to other hosts
         self._callers: dict[str, Connection] = {}
         self._ending: dict[str, Callable[[], None]] = {}
-        patience = max(
-            1.0, config.value("mesh_orphan_timeout") - config.value("channel_reconnect_timeout")
-        )
         epoch = int(time.time() - _BEGIN) // _MINUTE
-        self.core = Gateway(self, config.value("max_cast_fanout"), epoch, patience)
+        reconnect: float = config.value("channel_reconnect_timeout")
+        self.core = Gateway(self, config.value("max_cast_fanout"), epoch, reconnect)
         self.core.names = hub.names
         self.links = Links(
             hub.poller, random_name(), lambda: hub.address.host, trust or _by_secret(), self
@@ -58,6 +56,11 @@ class HostGateway:
         hub.gateway = self._from_here
         hub.inbound_lost_hooks.append(self._caller_lost)
         hub.peer_lost_hooks.append(self._process_ended)
+
+    def adapt(self) -> None:
+        """Take over knobs that were changed."""
+        self.links.adapt()
+        self.core.reconnect = config.value("channel_reconnect_timeout")
 
     def close(self, reason: str) -> None:
         """Leave: casts are over, and every neighbour is told."""

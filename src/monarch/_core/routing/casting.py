@@ -5,10 +5,11 @@ The gateway of each host calls `Casting` with the frames and link losses that co
 A cast survives the loss of hosts that pass it on. A host that loses a child reports it upwards.
 The root then sends the call itself to each host below the lost one, and to that one, if only
 another host has lost it. A host that has the call already just changes its parent and answers
-again. A host that is asked again confirms at once; without that within `_AT_ONCE` it is lost. For
-`_AVOIDED` seconds it gets the calls of that root from the root itself, since hosts that cannot
-reach it would delay each of them. The cost without losses: the root keeps the call until all have
-answered, and each host keeps its own answers until the root has all.
+again. A host that is asked again confirms at once; without that within `_AT_ONCE`, or a fifth of
+the time for which a link may be away, it is lost. For `_AVOIDED` seconds it gets the calls of that
+root from the root itself, since hosts that cannot reach it would delay each of them. The cost
+without losses: the root keeps the call until all have answered, and each host keeps its own answers
+until the root has all.
 
 A call is over when the root has all answers. The root says so down the tree, and only then do hosts
 forget the call. Only the parent may say so: a host that has changed its parent ignores the former.
@@ -40,7 +41,7 @@ DONE, LOST, PROMPT = 1, 2, 4
 COMBINED = 64 * 1024
 LINGER = 0.001  # seconds that an answer waits for others, in each gateway on its way
 _CLOSING = 0.05  # seconds in which casts that are over are gathered
-_AT_ONCE = 0.8  # seconds in which a host that is asked again says that it is there
+_AT_ONCE = 0.8  # seconds in which a host that is asked again says that it is there, at least
 _AVOIDED = 60.0  # seconds in which a host that another has lost is handed calls by the root itself
 # more seconds for each host that is asked at the same time: the root may have to dial it
 _EACH = 0.004
@@ -438,9 +439,8 @@ class Casting:
             self._doubted.setdefault(single.host, time)
         if asked:
             hosts = [single.host for single in asked]
-            self._outside.call_later(
-                _AT_ONCE + _EACH * len(hosts), lambda: self._not_at_once(hosts, time)
-            )
+            at_once = max(_AT_ONCE, self._gateway.reconnect / 5) + _EACH * len(hosts)
+            self._outside.call_later(at_once, lambda: self._not_at_once(hosts, time))
         self._flush(cast, prompt=True)
 
     def _not_at_once(self, hosts: Sequence[str], time: object) -> None:

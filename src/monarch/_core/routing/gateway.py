@@ -10,7 +10,8 @@ the tree, to dial, and sends its frames then: a host in between that is lost wou
 Only what may get lost, credit and output, goes up the tree itself.
 
 What ends each wait: a message that waits for one before it, and a host that cannot be reached any
-more over the link that its frames came on, are given up after `patience` seconds.
+more over the link that its frames came on, are given up after `patience` seconds: a link may be
+away for `channel_reconnect_timeout`, and what comes over it then takes a moment.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from .casting import Casting
 from .order import Lane, Numbering, Reordering
 from .route import Route, gone, read_route, with_order, with_route
 
+_RESUMED = 2.0  # seconds in which what has waited for a link comes over it
 _LATE = 60.0  # seconds after which nothing more is expected of a process that has ended
 _DIAL = Frame(DIAL, 0, 0, 0, 0, 0, b"", b"")
 
@@ -67,7 +69,7 @@ class Gateway:
         outside: What it acts on.
         fanout: Most hosts that a cast is handed to by one.
         epoch: See `Numbering`.
-        patience: Seconds, see above.
+        reconnect: Seconds for which a link may be away; may be changed.
         first_cast: Number of the first one; by default one that no other life of this host has
             used.
     """
@@ -77,13 +79,13 @@ class Gateway:
         outside: Outside,
         fanout: int,
         epoch: int,
-        patience: float,
+        reconnect: float,
         first_cast: int | None = None,
     ) -> None:
         self.names: set[str] = set()  # what this host is called by others
         self.via: str | None = None  # the only host that can be dialed, where that is so
         self.outside = outside
-        self.patience = patience
+        self.reconnect = reconnect
         self.numbering = Numbering(epoch)
         self.reordering = Reordering(self._dropped)
         self._casting = Casting(self, fanout, first_cast)
@@ -104,6 +106,11 @@ class Gateway:
     def casts(self) -> int:
         """Casts that are not over yet."""
         return len(self._casting)
+
+    @property
+    def patience(self) -> float:
+        """Seconds, see above."""
+        return self.reconnect + _RESUMED
 
     # from processes of this host
 
