@@ -481,6 +481,10 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "Both sides may have a `channel_reconnect_timeout` of their own.": (
                 "tests/faults/test_lost_hosts.py::test_hosts_need_not_have_the_same_timeout[client]",
             ),
+            "A longer one lengthens these bounds with it": (
+                "tests/pure/test_testing_simulation.py::test_a_cut_shorter_than_the_timeout_loses_nothing_however_long_that_is",
+                "tests/pure/test_routing_one_root.py::test_a_host_that_is_asked_again_has_longer_where_links_may_be_away_for_longer",
+            ),
         },
         "What bounds each wait": {
             "`get()`, `await` of a call in flight": (

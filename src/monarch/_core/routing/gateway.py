@@ -28,7 +28,7 @@ from .casting import Casting
 from .order import Lane, Numbering, Reordering
 from .route import Route, gone, read_route, with_order, with_route
 
-_RESUMED = 2.0  # seconds in which what has waited for a link comes over it
+_RESUMED = 2.0  # seconds in which late messages come over a link that is back
 _LATE = 60.0  # seconds after which nothing more is expected of a process that has ended
 _DIAL = Frame(DIAL, 0, 0, 0, 0, 0, b"", b"")
 
