@@ -139,7 +139,7 @@ class Host:
         self.gone_hosts: set[str] = set()
         self.told: list[tuple[str, ProcAddress]] = []
         self.large = False
-        self.gateway = Gateway(self, world.fanout, 1000, RECONNECT)
+        self.gateway = Gateway(self, world.fanout, 1000, RECONNECT, 10.0)
         self.gateway.names = {name}
 
     # what a gateway acts on

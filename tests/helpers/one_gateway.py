@@ -53,7 +53,7 @@ class Noted:
         self.losses: list[Failure] = []  # why each of them is gone
         self.ended: dict[ProcAddress, Failure] = {}
         self._timers: list[tuple[float, Callable[[], None]]] = []
-        self.gateway = Gateway(self, 2, epoch, RECONNECT, first_cast)
+        self.gateway = Gateway(self, 2, epoch, RECONNECT, 10.0, first_cast)
         self.gateway.names = set(names)
 
     def to_host(self, host: str, frame: Frame) -> None:

@@ -204,6 +204,22 @@ def test_a_host_that_is_not_asked_again_forgets_the_cast() -> None:
     assert "client" in worker.gone_hosts
 
 
+@pytest.mark.parametrize(
+    ("reconnect", "orphans", "waits"),
+    [(4.0, 5.0, 2.0), (20.0, 10.0, 10.0), (1.0, 30.0, 29.0), (0.2, 0.1, 1.0)],
+)
+def test_a_host_waits_for_its_root_as_long_as_orphans_may_but_until_others_know_of_the_loss(
+    reconnect: float, orphans: float, waits: float
+) -> None:
+    worker = Between(parent="tcp://front")
+    worker.gateway.reconnect, worker.gateway.orphans = reconnect, orphans
+    worker.gateway.link_lost("tcp://front", "cut")
+    worker.pass_time(waits - 0.1)
+    assert worker.gateway.casts == 1
+    worker.pass_time(waits)
+    assert worker.gateway.casts == 0
+
+
 def test_a_host_whose_parent_has_lost_the_root_forgets_the_cast_in_time() -> None:
     worker = Between(parent="tcp://front", flags=STANDING)
     worker.gateway.from_host("tcp://front", close_frame([("client", 9)], LOST))

@@ -75,7 +75,7 @@ class Simulation:
             self._clock, self._network, self._random,
             Limits(reconnect, config.value("mesh_attach_config_timeout"), config.value("codec_max_frame_length")),
             fanout or config.value("max_cast_fanout"),
-            costs or Costs(), compute,
+            config.value("mesh_orphan_timeout"), costs or Costs(), compute,
             b"x" * answer_bytes, self._arrived,
         )  # fmt: skip
         self._workers = [

@@ -56,6 +56,7 @@ class Setting(NamedTuple):
     chance: random.Random
     limits: Limits
     fanout: int
+    orphans: float
     costs: Costs
     compute: tuple[float, float]
     answer: bytes
@@ -97,7 +98,9 @@ class SimulatedHost:
         self._missed_timers: list[Callable[[], None]] = []
         self._links = 0
         self._last: dict[tuple[str, ProcAddress], int] = {}
-        self.gateway = Gateway(self, setting.fanout, 1, setting.limits.reconnect, first_cast=1)
+        self.gateway = Gateway(
+            self, setting.fanout, 1, setting.limits.reconnect, setting.orphans, first_cast=1
+        )
         self.gateway.names = {name}
         setting.network.hosts[name] = self
 

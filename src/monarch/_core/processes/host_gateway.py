@@ -47,8 +47,7 @@ class HostGateway:
         self._callers: dict[str, Connection] = {}
         self._ending: dict[str, Callable[[], None]] = {}
         epoch = int(time.time() - _BEGIN) // _MINUTE
-        reconnect: float = config.value("channel_reconnect_timeout")
-        self.core = Gateway(self, config.value("max_cast_fanout"), epoch, reconnect)
+        self.core = Gateway(self, config.value("max_cast_fanout"), epoch, *_timeouts())
         self.core.names = hub.names
         self.links = Links(
             hub.poller, random_name(), lambda: hub.address.host, trust or _by_secret(), self
@@ -60,7 +59,7 @@ class HostGateway:
     def adapt(self) -> None:
         """Take over knobs that were changed."""
         self.links.adapt()
-        self.core.reconnect = config.value("channel_reconnect_timeout")
+        self.core.reconnect, self.core.orphans = _timeouts()
 
     def close(self, reason: str) -> None:
         """Leave: casts are over, and every neighbour is told."""
@@ -162,6 +161,10 @@ class HostGateway:
     def called(self, name: str) -> None:
         self._hub.names.add(name)
         self._hub.hosts.add(name)
+
+
+def _timeouts() -> tuple[float, float]:
+    return config.value("channel_reconnect_timeout"), config.value("mesh_orphan_timeout")
 
 
 def _by_secret() -> Trust:

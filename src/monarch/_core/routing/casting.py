@@ -469,7 +469,7 @@ class Casting:
                 if cast.standing:
                     self._watch_ended(cast.source.host, failure)
 
-        self._outside.call_later(self._gateway.patience, check)
+        self._outside.call_later(self._gateway.orphan_patience, check)
 
 
 def _is_unwatched(source: ProcAddress, call: Frame) -> bool:

@@ -9,9 +9,10 @@ over the link that its own frames come on. A host that knows it only by way of a
 the tree, to dial, and sends its frames then: a host in between that is lost would take it along.
 Only what may get lost, credit and output, goes up the tree itself.
 
-What ends each wait: a message that waits for one before it, and a host that cannot be reached any
-more over the link that its frames came on, are given up after `patience` seconds: a link may be
-away for `channel_reconnect_timeout`, and what comes over it then takes a moment.
+What ends each wait: a message that waits for one before it is given up after `patience` seconds: a
+link may be away for `channel_reconnect_timeout`, and what comes over it then takes a moment. A host
+that cannot be reached any more over the link that its frames came on gets `orphan_patience`, so
+that what a client leaves ends within `mesh_orphan_timeout`, if there is time for others to find out.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class Gateway:
         fanout: Most hosts that a cast is handed to by one.
         epoch: See `Numbering`.
         reconnect: Seconds for which a link may be away; may be changed.
+        orphans: Seconds for which what a client has spawned may outlive it; may be changed.
         first_cast: Number of the first one; by default one that no other life of this host has
             used.
     """
@@ -80,12 +82,14 @@ class Gateway:
         fanout: int,
         epoch: int,
         reconnect: float,
+        orphans: float,
         first_cast: int | None = None,
     ) -> None:
         self.names: set[str] = set()  # what this host is called by others
         self.via: str | None = None  # the only host that can be dialed, where that is so
         self.outside = outside
         self.reconnect = reconnect
+        self.orphans = orphans
         self.numbering = Numbering(epoch)
         self.reordering = Reordering(self._dropped)
         self._casting = Casting(self, fanout, first_cast)
@@ -111,6 +115,11 @@ class Gateway:
     def patience(self) -> float:
         """Seconds, see above."""
         return self.reconnect + _RESUMED
+
+    @property
+    def orphan_patience(self) -> float:
+        """Seconds, see above."""
+        return max(1.0, self.reconnect / 2, self.orphans - self.reconnect)
 
     # from processes of this host
 
@@ -232,7 +241,7 @@ class Gateway:
             if host in {**self._behind, **self._above} and self.way_back(host) is None:
                 self.host_gone(host, failure)
 
-        self.outside.call_later(self.patience, check)
+        self.outside.call_later(self.orphan_patience, check)
 
     # one to one
 
