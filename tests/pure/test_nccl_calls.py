@@ -6,6 +6,7 @@ Groups are torch's fake ones, which note each call; tensors are fakes on ``cuda`
 from __future__ import annotations
 
 import random
+import threading
 from collections import defaultdict
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -22,9 +23,10 @@ from torch._C._distributed_c10d import FakeProcessGroup
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from helpers.each import for_each
-from monarch.tensor_engine import devices, runner, worker_collectives
+from helpers.waiting import wait_until
+from monarch.tensor_engine import devices, groups, runner, worker_collectives
 from monarch.tensor_engine.gloo import TIMEOUT
-from monarch.tensor_engine.groups import RankGroup
+from monarch.tensor_engine.groups import Communication, Known, RankGroup
 from monarch.tensor_engine.instructions import MOVE
 from monarch.tensor_engine.torch_groups import TorchGroups
 from monarch.tensor_engine.worker_collectives import TensorLook
@@ -50,6 +52,12 @@ class Backend:
             return call(*arguments)
 
         return ask
+
+
+class Fetched:
+    """Enough of a tensor on a GPU to be fetched."""
+
+    is_cuda = True
 
 
 class Group:
@@ -208,6 +216,72 @@ def test_a_group_has_a_communicator_of_its_own_once_a_gpu_asks(
     assert (communicator.asked, shut) == (["abort"], ["connections"])
 
 
+class Kernel:
+    """What is asked of a GPU: it is done when a rank has sent its part, or is aborted."""
+
+    def __init__(self, store: Any, sent: bool = False) -> None:
+        self.backend = Backend()
+        self.sent = sent
+        self.looks = 0
+        group: Any = object.__new__(RankGroup)
+        group._gpu, group._met, group.members = self.backend, store, (0, 1, 4)
+        self.communication = Communication(0, "", Known())
+        self.communication._groups[group.members, ""] = group
+
+    def record(self) -> None:
+        assert self.looks == 0
+
+    def query(self) -> bool:
+        self.looks += 1
+        return self.sent or bool(self.backend.asked)
+
+
+@pytest.mark.parametrize("ended", [4, 1])
+def test_a_kernel_that_waits_for_a_rank_that_has_ended_is_aborted(
+    monkeypatch: pytest.MonkeyPatch, ended: int
+) -> None:
+    store = torch._C._distributed_c10d.HashStore()
+    kernel = Kernel(store)
+    monkeypatch.setattr(torch.cuda, "Event", lambda: kernel)
+    monkeypatch.setattr(groups, "_DOES_WITHOUT", 0.01)
+    store.set(f"ended/{ended}", "")
+    store.set("ended", "")
+    waiting: Any = object.__new__(runner.Runner)
+    waiting.communication, waiting.slots, waiting.rank = kernel.communication, {7: Fetched()}, 0
+    with pytest.raises(RuntimeError, match=f"rank {ended} has ended, for which the GPU waits"):
+        waiting.fetch((7,), wanted=0)
+    assert kernel.backend.asked == ["abort"]
+    assert kernel.looks > 1, "it may do without the rank"
+
+
+@pytest.mark.parametrize("ended", [None, 2, 1])
+def test_a_kernel_that_needs_no_rank_that_has_ended_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, ended: int | None
+) -> None:
+    store = torch._C._distributed_c10d.HashStore()
+    kernel = Kernel(store)
+    monkeypatch.setattr(torch.cuda, "Event", lambda: kernel)
+    monkeypatch.setattr(groups, "_DOES_WITHOUT", 0.0 if ended == 2 else 600.0)
+    if ended is not None:
+        store.set(f"ended/{ended}", "")
+        store.set("ended", "")
+    waiting = threading.Thread(target=kernel.communication.await_gpu, daemon=True)
+    waiting.start()
+    wait_until(lambda: kernel.looks > 5, what="it looks")
+    assert waiting.is_alive()
+    kernel.sent = True
+    waiting.join(60)
+    assert not waiting.is_alive()
+    assert kernel.backend.asked == []
+
+
+def test_nothing_is_asked_of_a_gpu_without_a_communicator(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Kernel(None)
+    next(iter(kernel.communication._groups.values()))._gpu = None
+    monkeypatch.delattr(torch.cuda, "Event")
+    kernel.communication.await_gpu()
+
+
 def test_a_thread_is_on_its_gpu_before_it_moves_data(monkeypatch: pytest.MonkeyPatch) -> None:
     noted: list[str] = []
     monkeypatch.setattr(devices, "enter", lambda: noted.append("on its gpu"))
@@ -226,8 +300,8 @@ def test_the_end_of_a_rank_aborts_the_communicators_that_it_is_in(
     world: Any = c10d._world
     monkeypatch.setitem(world.pg_group_ranks, both, {0: 0, 1: 1})
     monkeypatch.setitem(world.pg_group_ranks, other, {0: 0, 2: 1})
-    groups = TorchGroups("an engine")
-    groups._groups = {1: both, 2: other, 3: RuntimeError("it could not be made")}
-    groups.note_end(1)
+    of_torch = TorchGroups("an engine")
+    of_torch._groups = {1: both, 2: other, 3: RuntimeError("it could not be made")}
+    of_torch.note_end(1)
     assert both.backend.asked == ["abort"]
     assert other.backend.asked == []

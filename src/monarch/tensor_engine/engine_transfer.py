@@ -134,6 +134,7 @@ def export(
             from ..rdma import RDMABuffer  # most programs have one engine, and start sooner without
 
             if copy.is_cuda:  # who reads it waits for no stream of this process
+                worker.communication.await_gpu()
                 torch.cuda.current_stream(copy.device).synchronize()
             contents = [RDMABuffer(copy) for _ in range(count)]
     except Exception as error:
@@ -164,6 +165,7 @@ def import_(
             result = found
         elif found is not None:
             if result.is_cuda:  # the memory may still be in use by earlier work
+                worker.communication.await_gpu()
                 torch.cuda.current_stream(result.device).synchronize()
             try:
                 found.read_into(result, timeout=TIMEOUT.total_seconds()).get()

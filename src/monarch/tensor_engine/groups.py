@@ -10,7 +10,8 @@ the controller's host, else one that the controller keeps. No port is opened for
 What ends the wait for a peer: the peer, its end, or `TIMEOUT`. Of the end of one that has yet to
 come to the meeting, the controller leaves word in the store, or the worker itself if it can. In a
 collective only some ranks wait for the dead one itself; each that hears of it breaks off its own
-connections, and so those hear of it who wait for this one.
+connections, and so those hear of it who wait for this one. A kernel of NCCL hears of nothing, and
+is aborted by who waits for its GPU: `Communication.await_gpu`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from . import in_process
 from .gloo import LOOPBACK, TIMEOUT, gloo
 from .instructions import Poison
 
+_DOES_WITHOUT = 5.0  # seconds in which a GPU may do what needs no rank that has ended
 _OPENS = datetime.timedelta(seconds=5)  # to open a file, which is at once or never
 
 
@@ -189,7 +191,21 @@ class RankGroup:
         if "gloo/transport" in str(error):  # gloo has one type for all errors
             self._connections.shut_down()
             if self._gpu is not None:  # else the GPU waits for the lost one, and we for the GPU
-                self._gpu.abort()
+                self.abort()
+
+    @property
+    def uses_gpu(self) -> bool:
+        return self._gpu is not None
+
+    def ended(self) -> int | None:
+        """Return a member that has ended, if any."""
+        if not self._met.check(["ended"]):
+            return None
+        return next((each for each in self.members if self._met.check([f"ended/{each}"])), None)
+
+    def abort(self) -> None:
+        """Have no GPU wait for the others any more; the group can't be used again."""
+        self._gpu.abort()
 
     def leave(self, key: str, poison: Poison) -> None:
         """Leave word of a failure for the others."""
@@ -299,6 +315,31 @@ class Communication:
         if group is None:
             group = self._groups[key] = RankGroup(meeting, members, self._rank, key[1])
         return group
+
+    def await_gpu(self) -> None:
+        """Wait until the GPU has done what this thread has asked of it.
+
+        What ends it: that, or the end of a rank that takes part, and `_DOES_WITHOUT` seconds more.
+
+        Raises:
+            RuntimeError: A rank has ended; what the GPU was to make of its data is lost.
+        """
+        groups = [group for group in self._groups.values() if group.uses_gpu]
+        if not groups:
+            return
+        event = torch.cuda.Event()
+        event.record()
+        pause, since = SHORTEST, None
+        while not event.query():
+            ended = [each for group in groups if (each := group.ended()) is not None]
+            if ended:
+                since = since or time.monotonic()
+                if time.monotonic() - since >= _DOES_WITHOUT:
+                    for group in groups:
+                        group.abort()
+                    raise RuntimeError(f"rank {ended[0]} has ended, for which the GPU waits")
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST)
 
     def close(self) -> None:
         """Let go of all groups: their threads end with them."""
