@@ -62,7 +62,8 @@ UNCLEAR: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
     ),
     "compressed rows": (
         lambda x: torch.sparse_csr_tensor(torch.tensor([0, 1]), torch.tensor([0]), x[:1]),
-        "values of a distributed tensor.*remote function",
+        # of torch before 2.15, and since
+        "values of a distributed tensor.*remote function|depends on values.*remote function",
     ),
 }
 

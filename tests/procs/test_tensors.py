@@ -106,7 +106,8 @@ class Worker(Actor):
 
     @endpoint
     def tensors_to_validate(self) -> int:
-        return len(torch._utils._sparse_tensors_to_validate)
+        of_2_15 = getattr(torch._utils, "_get_sparse_tensors_to_validate", None)
+        return len(of_2_15() if of_2_15 else torch._utils._sparse_tensors_to_validate)
 
 
 def mapped_bytes() -> int:
