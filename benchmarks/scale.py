@@ -124,7 +124,7 @@ def taking_casts(hosts: Sequence[Entry], fanout: int, times: int) -> float:
     """Seconds of CPU of a gateway that gets a cast, hands it down, and to its own processes."""
     rounds = []
     for _ in range(ROUNDS):
-        gateway = Gateway(Nowhere(), fanout, 1, 1.0)
+        gateway = Gateway(Nowhere(), fanout, 1, 4.0, 10.0)
         gateway.names = {hosts[0].host}
         frames = [cast_frame(hosts, number, fanout, request=0) for number in range(1, times + 1)]
         start = time.process_time()
@@ -212,7 +212,7 @@ def measure() -> Costs:
     two, many = taking_casts(hosts[:33], 16, 200), taking_casts(hosts[:33], 32, 200)
     child = max(0.0, many - two) / 16
     handing_on = cpu(lambda: _hand_on(hosts), 50)
-    gateway = Gateway(Nowhere(), 16, 1, 1.0)
+    gateway = Gateway(Nowhere(), 16, 1, 4.0, 10.0)
     gateway.names = {hosts[0].host}
     one = Entry(hosts[0].host, ("p0",), (0,))
     per_proc = (alone - taking_casts([one], 16, 2000)) / (PROCS - 1)

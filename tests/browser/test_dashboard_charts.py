@@ -207,6 +207,49 @@ def test_an_answer_with_times_is_drawn_and_the_tables_of_today_come_first(tab: T
     assert tab.violations() == []
 
 
+IDLE = """
+    import sys
+    from monarch.actor import Actor, endpoint, this_host
+    from monarch.config import configure
+
+    class Echo(Actor):
+        @endpoint
+        def echo(self):
+            pass
+
+    if __name__ == "__main__":
+        configure(telemetry="all")
+        actor = this_host().spawn_procs(name="procs").spawn("echo", Echo)
+        actor.echo.call_one().get()
+        print("idle", flush=True)
+        sys.stdin.read()
+    """
+
+
+def test_a_timeline_without_calls_opens_on_the_last_ones(browser: Any, tmp_path: Path) -> None:
+    with running(IDLE, tmp_path) as program:
+        program.wait_for("idle")
+        now = time.time()
+        with program.start_monarch("dashboard", str(program.pid), "--no-browser") as server:
+            assert server.stdout is not None
+            link = server.stdout.readline().strip()
+            where = urlsplit(link)
+            context = browser.new_context()
+            tab = Tab(context, f"{where.scheme}://{where.netloc}")
+            told = {"now": now + 600, "runs": True}  # as if it had been idle for so long
+            tab.page.route("**/v1/time", lambda route: route.fulfill(json=told))
+            tab.page.goto(link)
+            tab.wait_for(".verdict")
+            page = tab.open("timeline")
+            page.wait_for_url(re.compile(r"at=\d"))
+            at = float(re.findall(r"at=([\d.]+)", page.url)[0])
+            assert now - 60 < at < now + 60
+            tab.wait_for("[aria-label='What this rank did'] td", "echo")
+            assert tab.complaints == [], tab.refused
+            context.close()
+            server.send_signal(signal.SIGINT)
+
+
 def test_the_name_of_an_actor_is_text_in_a_chart(browser: Any, tmp_path: Path) -> None:
     with running(PROGRAM, tmp_path) as program:
         program.wait_for("go")
