@@ -234,20 +234,22 @@ def test_a_timeline_without_calls_opens_on_the_last_ones(browser: Any, tmp_path:
             assert server.stdout is not None
             link = server.stdout.readline().strip()
             where = urlsplit(link)
-            context = browser.new_context()
-            tab = Tab(context, f"{where.scheme}://{where.netloc}")
             told = {"now": now + 600, "runs": True}  # as if it had been idle for so long
-            tab.page.route("**/v1/time", lambda route: route.fulfill(json=told))
-            tab.page.goto(link)
-            tab.wait_for(".verdict")
-            page = tab.open("timeline")
-            page.wait_for_url(re.compile(r"at=\d"))
-            at = float(re.findall(r"at=([\d.]+)", page.url)[0])
-            assert now - 60 < at < now + 60
-            tab.wait_for("[aria-label='What this rank did'] td", "echo")
-            assert tab.complaints == [], tab.refused
-            context.close()
-            server.send_signal(signal.SIGINT)
+            context = browser.new_context()
+            try:
+                tab = Tab(context, f"{where.scheme}://{where.netloc}")
+                tab.page.route(re.compile(r"/v1/time\b"), lambda route: route.fulfill(json=told))
+                tab.page.goto(link)
+                tab.wait_for(".verdict")
+                page = tab.open("timeline")
+                page.wait_for_url(re.compile(r"at=\d"))
+                at = float(re.findall(r"at=([\d.]+)", page.url)[0])
+                assert now - 60 < at < now + 60
+                tab.wait_for("[aria-label='What this rank did'] td", "echo")
+                assert tab.complaints == [], tab.refused
+            finally:
+                context.close()
+                server.send_signal(signal.SIGINT)
 
 
 def test_the_name_of_an_actor_is_text_in_a_chart(browser: Any, tmp_path: Path) -> None:

@@ -197,8 +197,8 @@ export function bandsOf(view: View, { by, many }: Fold): string {
 
 /** When something was last known of any rank. */
 export const LAST = `
-  SELECT max(at) / 1e6 AS last FROM (
-    SELECT max(timestamp_us + coalesce(duration_us, 0)) AS at FROM messages
+  SELECT max(ended) / 1e6 AS last FROM (
+    SELECT max(timestamp_us + coalesce(duration_us, 0)) AS ended FROM messages
     UNION ALL SELECT max(timestamp_us + coalesce(duration_us, 0)) FROM spans
     UNION ALL SELECT max(timestamp_us) FROM steps)`;
 

@@ -235,8 +235,8 @@ QueryEngineClient().query(${JSON.stringify(o(_))}).rows
       FROM calls ${sh} WHERE finish >= ${s} AND begin <= ${a} AND ${fs(e)}),
     cells AS (SELECT mesh_id, band, part, max(took) / 1e6 AS took FROM parts GROUP BY ALL)
   SELECT mesh_id::VARCHAR AS id, band, list(part) AS part, list(round(took, 4)) AS took FROM cells GROUP BY ALL`}var ch=`
-  SELECT max(at) / 1e6 AS last FROM (
-    SELECT max(timestamp_us + coalesce(duration_us, 0)) AS at FROM messages
+  SELECT max(ended) / 1e6 AS last FROM (
+    SELECT max(timestamp_us + coalesce(duration_us, 0)) AS ended FROM messages
     UNION ALL SELECT max(timestamp_us + coalesce(duration_us, 0)) FROM spans
     UNION ALL SELECT max(timestamp_us) FROM steps)`;function uh(e){let[t,r]=[an(e.from),an(e.to)],n=an(e.from-Math.max(60,e.to-e.from));return`
   WITH ${qa},
