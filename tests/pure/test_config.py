@@ -7,6 +7,7 @@ use the process's one, inside a `configured` block that puts everything back.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import pickle
 import random
@@ -895,7 +896,7 @@ def test_a_decorated_async_test_runs_inside_its_settings_to_its_end() -> None:
         return got
 
     run: Any = decorated
-    assert asyncio.iscoroutinefunction(run)
+    assert inspect.iscoroutinefunction(run)
     assert asyncio.run(run(_config_overrides={LINES: 4})) == 4
     assert config.value(LINES) == 0
 
@@ -1007,4 +1008,5 @@ print(*sorted(name for name in set(sys.modules) - before if not name.startswith(
         "_weakrefset",
         "operator",
         "_operator",
+        *(("annotationlib", "ast", "_ast") if sys.version_info >= (3, 14) else ()),
     }

@@ -208,7 +208,7 @@ def test_a_host_that_is_not_asked_again_forgets_the_cast() -> None:
     ("reconnect", "orphans", "waits"),
     [(4.0, 5.0, 2.0), (20.0, 10.0, 10.0), (1.0, 30.0, 29.0), (0.2, 0.1, 1.0)],
 )
-def test_a_host_waits_for_its_root_as_long_as_orphans_may_but_until_others_know_of_the_loss(
+def test_a_host_waits_for_its_root_until_orphans_end_and_others_know_of_the_loss(
     reconnect: float, orphans: float, waits: float
 ) -> None:
     worker = Between(parent="tcp://front")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -71,11 +72,19 @@ arguments = st.tuples(
 
 
 def hides_a_name(method: Callable[..., Any]) -> bool:
-    """Whether ``**more`` may hold the name of a positional-only argument: CPython's own bind
-    refused that for years.
+    """Whether CPython's own bind may be wrong: it refused for years that ``**more`` holds the name of
+    a positional-only argument, and that of 3.14 takes one by its name, if two have a default.
     """
-    kinds = {parameter.kind for parameter in inspect.signature(method).parameters.values()}
-    return {Parameter.POSITIONAL_ONLY, Parameter.VAR_KEYWORD} <= kinds
+    parameters = inspect.signature(method).parameters.values()
+    kinds = {parameter.kind for parameter in parameters}
+    optional = [
+        each
+        for each in parameters
+        if each.kind is Parameter.POSITIONAL_ONLY and each.default is not Parameter.empty
+    ]
+    return {Parameter.POSITIONAL_ONLY, Parameter.VAR_KEYWORD} <= kinds or (
+        sys.version_info >= (3, 14) and len(optional) > 1
+    )
 
 
 def accepts(call: Callable[[], object]) -> str | None:

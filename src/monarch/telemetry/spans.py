@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import itertools
@@ -225,7 +224,7 @@ def traced(function: Any = None, *, name: str | None = None) -> Any:
         made.module = getattr(function, "__module__", "") or ""
         return made
 
-    if asyncio.iscoroutinefunction(function):
+    if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
         async def call_async(*args: Any, **kwargs: Any) -> Any:
