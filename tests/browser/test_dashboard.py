@@ -256,6 +256,7 @@ def test_only_the_page_that_is_looked_at_asks(tab: Tab) -> None:
 
 def test_the_failure_that_ends_the_program_is_the_last_that_is_shown(seen: Seen, tab: Tab) -> None:
     tab.open("sql?q=SELECT+pid+FROM+procs+WHERE+mesh+%3D+%27victims%27")
+    tab.wait_for("[aria-label=Answer] th:only-child", "pid")  # not the answer before
     victim = int(tab.wait_for("[aria-label=Answer] td").inner_text())
     tab.open("now")
     tab.wait_for(".verdict")

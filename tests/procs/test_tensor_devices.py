@@ -226,12 +226,16 @@ def test_a_copy_is_there_before_another_engine_hears_of_it(
 ) -> None:
     monkeypatch.setattr(rdma, "RDMABuffer", lambda copy: noted.append("offered"))
     worker: Any = SimpleNamespace(
-        uid="an engine", rank=0, slots={1: on_gpu(noted)}, failed=lambda *_: pytest.fail("failed")
+        uid="an engine",
+        rank=0,
+        slots={1: on_gpu(noted)},
+        failed=lambda *_: pytest.fail("failed"),
+        communication=SimpleNamespace(await_gpu=lambda: noted.append("looked for ends")),
     )
     engine_transfer.export(worker, 0, 1, 7, {0: 2})
     engine_transfer.offers().end("an engine")
     here = threading.current_thread().name
-    assert noted == [("synchronized", here), "offered", "offered"]
+    assert noted == ["looked for ends", ("synchronized", here), "offered", "offered"]
 
 
 def test_memory_is_free_before_another_engine_writes_to_it(
@@ -247,8 +251,13 @@ def test_memory_is_free_before_another_engine_writes_to_it(
     monkeypatch.setattr(control_rpc, "ask", lambda *_: asked)
     monkeypatch.setattr(torch, "empty", lambda *_, **__: on_gpu(noted))
     worker: Any = SimpleNamespace(
-        rank=0, slots={}, poisoned=False, failed=lambda *_: pytest.fail("failed")
+        rank=0,
+        slots={},
+        poisoned=False,
+        failed=lambda *_: pytest.fail("failed"),
+        communication=SimpleNamespace(await_gpu=lambda: noted.append("looked for ends")),
     )
     source = engine_transfer.ShardSource("an engine", 7, {0: None})  # type: ignore[dict-item]
     engine_transfer.import_(worker, 0, 1, (1,), torch.float32, "cuda", source)
-    assert noted == [("synchronized", threading.current_thread().name), "read", "dropped"]
+    here = threading.current_thread().name
+    assert noted == ["looked for ends", ("synchronized", here), "read", "dropped"]
