@@ -71,7 +71,7 @@ arguments = st.tuples(
 )
 
 
-def hides_a_name(method: Callable[..., Any]) -> bool:
+def bind_may_be_wrong(method: Callable[..., Any]) -> bool:
     """Whether CPython's own bind may be wrong: it refused for years that ``**more`` holds the name of
     a positional-only argument, and that of 3.14 takes one by its name, if two have a default.
     """
@@ -117,7 +117,7 @@ def test_arguments_are_refused_exactly_when_a_local_call_refuses_them(
     method: Callable[..., Any], given_: tuple[tuple[int, ...], dict[str, int]]
 ) -> None:
     args, kwargs = given_
-    assume(not hides_a_name(method))
+    assume(not bind_may_be_wrong(method))
     refused = accepts(lambda: ArgumentCheck(method, 1, "method")(args, kwargs))
     assert (refused is None) == (accepts(lambda: method(None, *args, **kwargs)) is None)
 
@@ -136,7 +136,7 @@ def test_arguments_after_a_response_port_are_checked_without_it(
     method: Callable[..., Any], given_: tuple[tuple[int, ...], dict[str, int]]
 ) -> None:
     args, kwargs = given_
-    assume(not hides_a_name(method))
+    assume(not bind_may_be_wrong(method))
     namespace: dict[str, Any] = {}
     text = str(inspect.signature(method)).replace("(self", "(self, port", 1)
     exec(f"def method{text}: ...", namespace)

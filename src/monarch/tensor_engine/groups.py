@@ -92,9 +92,9 @@ class Meeting(NamedTuple):
         wanted = [f"here/{what}/{member}" for member in members]
         pause = SHORTEST
         while not store.check(wanted):
-            ended = [member for member in members if store.check([f"ended/{member}"])]
-            if ended:
-                raise RuntimeError(f"rank {ended[0]} has ended")
+            ended = _ended(store, members)
+            if ended is not None:
+                raise RuntimeError(f"rank {ended} has ended")
             self.check()
             time.sleep(pause)
             pause = min(2 * pause, LONGEST)
@@ -108,6 +108,10 @@ class Meeting(NamedTuple):
             store = self.store()
             store.set(f"ended/{rank}", "")
             store.set("ended", f"rank {rank} has ended")
+
+
+def _ended(store: Any, members: Sequence[int]) -> int | None:
+    return next((each for each in members if store.check([f"ended/{each}"])), None)
 
 
 class RankGroup:
@@ -199,9 +203,7 @@ class RankGroup:
 
     def ended(self) -> int | None:
         """Return a member that has ended, if any."""
-        if not self._met.check(["ended"]):
-            return None
-        return next((each for each in self.members if self._met.check([f"ended/{each}"])), None)
+        return _ended(self._met, self.members) if self._met.check(["ended"]) else None
 
     def abort(self) -> None:
         """Have no GPU wait for the others any more; the group can't be used again."""

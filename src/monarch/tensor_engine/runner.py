@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import inspect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -189,14 +189,19 @@ class Runner(StreamState):
         poison = instructions.first_poison(values)
         if poison is not None:
             return self._report(poison)
-        return [self._portable(value) for value in values] if self.rank == wanted else None
+        if self.rank != wanted:
+            return None
+        self._await_gpu(values)
+        return [_portable(value) for value in values]
 
     def invoke(self, site: int, call: instructions.Call) -> tuple[Any, instructions.Poison | None]:
         """Run a function and answer with what it returns, or with why there is nothing."""
         result, poison = self._try_call(site, call)
         if poison is not None:
             return None, self._report(poison)
-        return pytree.tree_map_only(torch.Tensor, self._portable, result), None
+        leaves = pytree.tree_leaves(result)
+        self._await_gpu(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+        return pytree.tree_map_only(torch.Tensor, _portable, result), None
 
     def run_and_tell(
         self, site: int, call: instructions.Call, bundle: int, frozen: tuple[int, ...]
@@ -248,21 +253,10 @@ class Runner(StreamState):
         unreported, self.shared.unreported = self.shared.unreported, None
         return unreported
 
-    def _portable(self, value: torch.Tensor) -> torch.Tensor:
-        """As it is sent: on the CPU, without history and the rest of its storage.
-
-        Raises:
-            RuntimeError: A rank has ended that the GPU waits for.
-        """
-        if value.is_cuda:
+    def _await_gpu(self, values: Iterable[torch.Tensor]) -> None:
+        """Wait once for all that are on the GPU: see `Communication.await_gpu`."""
+        if any(value.is_cuda for value in values):
             self.communication.await_gpu()
-        value = value.detach().cpu()
-        if (
-            value.layout is torch.strided
-            and value.untyped_storage().nbytes() > value.numel() * value.element_size()
-        ):
-            value = value.clone()
-        return value
 
     def _report(self, poison: instructions.Poison) -> instructions.Poison:
         if poison == self.shared.unreported:
@@ -273,6 +267,17 @@ class Runner(StreamState):
 def here() -> Runner | None:
     """Return the runner of the current thread."""
     return getattr(_here, "runner", None)
+
+
+def _portable(value: torch.Tensor) -> torch.Tensor:
+    """As it is sent: on the CPU, without history, and without more of its storage than it uses."""
+    value = value.detach().cpu()
+    if (
+        value.layout is torch.strided
+        and value.untyped_storage().nbytes() > value.numel() * value.element_size()
+    ):
+        value = value.clone()
+    return value
 
 
 def _describe(call: instructions.Call) -> str:
