@@ -7,11 +7,12 @@ import importlib
 import inspect
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from api.test_layering import SOURCES, module_name, trees
+from api.test_layering import module_name, trees
 from helpers.each import for_each
 from monarch import _guests
 from monarch._core import extension
@@ -23,12 +24,16 @@ POINTS = {
 }
 OF_THE_ENGINE = {"client_mesh", "host_mesh"}  # layers of it fill these
 WHEN_USED = {"lend"}  # filled by the plane itself, as messages are faster while it is not used
-TREES = {module_name(path): trees()[path] for path in SOURCES}
 PLACES = [
     (name, place)
     for name, places in _guests.GUESTS.items()
     for place in ([places] if isinstance(places, str) else places.values())
 ]
+
+
+@cache
+def tree_of(module: str) -> ast.Module:
+    return next(tree for path, tree in trees().items() if module_name(path) == module)
 
 
 def test_the_table_has_each_point_and_no_other() -> None:
@@ -46,7 +51,7 @@ def test_each_point_has_its_own_name_and_says_what_it_is_for() -> None:
 @for_each("point, place", PLACES)
 def test_each_guest_exists_and_takes_what_its_point_gives(point: str, place: str) -> None:
     module, _, name = place.partition(":")
-    *_, guest = [node for node in TREES[module].body if name in names_of(node)]
+    *_, guest = [node for node in tree_of(module).body if name in names_of(node)]
     asked = POINTS[point]
     if isinstance(asked, Point) and isinstance(guest, (ast.FunctionDef, ast.ClassDef)):
         takes = arguments_of(guest)
@@ -106,7 +111,8 @@ def test_each_handler_of_a_control_record_is_found_by_the_module_of_its_record()
 
 def with_handlers() -> Iterator[str]:
     """Modules above the engine that take control records."""
-    for module, tree in TREES.items():
+    for path, tree in trees().items():
+        module = module_name(path)
         if not module.startswith("monarch._core"):
             calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
             if any(isinstance(call.func, ast.Name) and call.func.id == "handles" for call in calls):

@@ -282,6 +282,11 @@ def trees() -> dict[Path, ast.Module]:
 
 
 @cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(trees()[path]))
+
+
+@cache
 def imports() -> list[Import]:
     return [found for path in SOURCES for found in imports_of(path)]
 
@@ -308,24 +313,24 @@ def named() -> list[Import]:
 
 
 def strings_of(path: Path) -> Iterator[Import]:
-    name, tree = module_name(path), trees()[path]
+    name = module_name(path)
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    loggers = {id(argument) for call in calls_of(tree, *NAMES_OF_LOGGERS) for argument in call.args}
-    for call in calls_of(tree, "import_module", "_import_module"):
+    loggers = {id(argument) for call in calls_of(path, *NAMES_OF_LOGGERS) for argument in call.args}
+    for call in calls_of(path, "import_module", "_import_module"):
         match call.args[0]:
             case ast.Constant(value=str(text)) if text.startswith("."):
                 rest = text.lstrip(".")
                 above = package.split(".")[: len(package.split(".")) - (len(text) - len(rest) - 1)]
                 yield Import(name, ".".join([*above, rest]), call.lineno, in_a_string=True)
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         match node:
             case ast.Constant(value=str(text)) if MODULE.fullmatch(text) and is_module(text):
                 if id(node) not in loggers:
                     yield Import(name, text, node.lineno, in_a_string=True)
 
 
-def calls_of(tree: ast.Module, *names: str) -> Iterator[ast.Call]:
-    for node in ast.walk(tree):
+def calls_of(path: Path, *names: str) -> Iterator[ast.Call]:
+    for node in nodes_of(path):
         match node:
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in names:
                 yield node
@@ -583,8 +588,8 @@ def test_growth_is_a_decision() -> None:
 def test_few_functions_are_longer_than_50_lines() -> None:
     long = [
         f"{module_name(path)}, line {node.lineno}: {node.name}"
-        for path, tree in trees().items()
-        for node in ast.walk(tree)
+        for path in SOURCES
+        for node in nodes_of(path)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         and lines_of(node) - (ast.get_docstring(node) is not None and lines_of(node.body[0]))
         > MOST_LINES_OF_A_FUNCTION
@@ -613,7 +618,7 @@ def test_the_prose_has_few_words_of_a_dialect() -> None:
 def sentences_of_a_source(path: Path) -> str:
     """Its docstrings and comments, on one line."""
     lines = path.read_text().splitlines()
-    documented = prose(trees()[path])
+    documented = prose(path)
     return " ".join(
         line.strip() if number in documented else "".join(COMMENT.findall(line))
         for number, line in enumerate(lines, 1)
@@ -665,10 +670,7 @@ def lines_of(node: ast.stmt) -> int:
 @cache
 def lines_of_code() -> dict[str, int]:
     """How many lines of each module are neither blank nor a comment, nor of a docstring."""
-    return {
-        module_name(path): len(written(path.read_text()) - prose(tree))
-        for path, tree in trees().items()
-    }
+    return {module_name(path): len(written(path.read_text()) - prose(path)) for path in SOURCES}
 
 
 def written(text: str) -> set[int]:
@@ -682,11 +684,11 @@ def written(text: str) -> set[int]:
     }
 
 
-def prose(tree: ast.Module) -> set[int]:
+def prose(path: Path) -> set[int]:
     """The numbers of lines of docstrings, also of those below an attribute."""
     return {
         number
-        for body in (getattr(node, "body", ()) for node in ast.walk(tree))
+        for body in (getattr(node, "body", ()) for node in nodes_of(path))
         for each in (body if isinstance(body, list) else ())
         if isinstance(each, ast.Expr)
         and isinstance(each.value, ast.Constant)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helpers.actors import Cleaner, Echo, Failing, open_channel
+from helpers.effort import shortened
 from helpers.processes import wait_stopped
 from helpers.scripts import run_script
 from helpers.waiting import is_alive, wait_gone, wait_until
@@ -252,7 +253,7 @@ def test_every_call_that_races_with_the_end_of_an_actor_is_answered_or_refused(
     procs = spawn(1, name="leaves")
     procs.spawn("fast", SwitchesFast).switch_fast.call_one().get()
     floods = spawn(3, name="floods").spawn("floods", Floods)
-    for _ in range(60):
+    for _ in range(shortened(60, 20)):
         assert floods.flood.call(procs.spawn("leaves", kind), 40).get(timeout=40).values() == [
             0,
             0,

@@ -28,6 +28,10 @@ def text_of(frame: Frame) -> str:
     return text
 
 
+def all_got(host: Host) -> list[str]:
+    return [text for got in host.got.values() for text in got]
+
+
 class Pipe:
     """One stream: two hosts and their numbers for it."""
 
@@ -96,9 +100,11 @@ class Host:
         due = self.table.due
         if due is not None and due < self._tick_at:
             self._tick_at = due
-            self.wires.at(due, self._tick)
+            self.wires.at(due, lambda: self._tick(due))
 
-    def _tick(self) -> None:
+    def _tick(self, due: float) -> None:
+        if due != self._tick_at:
+            return  # an earlier one has armed anew
         self._tick_at = float("inf")
         if self.alive:
             self.table.tick(self.wires.now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -58,11 +59,12 @@ def write(path: Path, lines: Iterable[LogLine | str | bytes]) -> None:
 
 
 def rotate(path: Path, keep: int = 3) -> None:
-    for number in range(keep, 0, -1):
-        older = path.with_name(f"{path.name}.{number}")
-        newer = path.with_name(f"{path.name}.{number - 1}") if number > 1 else path
-        if newer.exists():
-            newer.rename(older)
+    def part(number: int) -> Path:
+        return path.with_name(f"{path.name}.{number}") if number else path
+
+    there = next(number for number in itertools.count() if not part(number).exists())
+    for number in range(min(there, keep), 0, -1):
+        part(number - 1).rename(part(number))
 
 
 def texts(found: Iterable[LogLine]) -> list[str]:

@@ -10,7 +10,7 @@ from struct import Struct
 import pytest
 
 from helpers.each import for_each
-from helpers.wires import LIMITS, Dialer, Host, Wires, frame_of
+from helpers.wires import LIMITS, Dialer, Host, Wires, all_got, frame_of
 from monarch._core.wire import link as wire_link
 from monarch._core.wire import link_table as wire_table
 from monarch._core.wire.frame import HEADER_SIZE, READ_SIZE
@@ -73,10 +73,6 @@ def _each_row_is_visited_by_one_of_these_tests() -> Iterator[None]:
 
 def texts(count: int, start: int = 0, tag: str = "") -> list[str]:
     return [f"{tag}{n}" for n in range(start, start + count)]
-
-
-def all_got(host: Host) -> list[str]:
-    return [text for got in host.got.values() for text in got]
 
 
 def random_traffic(
@@ -973,22 +969,6 @@ def test_a_frame_over_the_limit_is_refused_where_it_is_sent() -> None:
     a = Wires(1).host("a")
     with pytest.raises(ValueError, match="codec_max_frame_length"):
         a.table.pack(frame_of("x" * LIMITS.frame))
-
-
-@pytest.mark.slow
-def test_one_process_drives_ten_thousand_hosts() -> None:
-    wires = Wires(1, delay=(0.0, 0.001), pieces=())
-    center = wires.host("center")
-    others = [wires.host(f"h{n}") for n in range(10_000)]
-    for host in others:
-        center.send(host.name, "hello")
-    wires.run(0.1)
-    assert all(host.got == {"center": ["hello"]} for host in others)
-    for host in others:
-        host.send("center", host.name)
-    wires.run(0.2)
-    assert len(all_got(center)) == 10_000
-    assert center.lost == [] and len(center.pipes) == 10_000
 
 
 def test_the_docs_show_the_table() -> None:

@@ -9,6 +9,7 @@ import random
 import pytest
 
 from helpers.effort import shortened
+from helpers.wires import Wires, all_got
 from monarch.testing import Simulation
 
 pytestmark = pytest.mark.timeout(600)
@@ -56,3 +57,18 @@ def test_one_seed_is_one_run_with_a_thousand_hosts() -> None:
         simulation.run()
         logs.append(simulation.report().log)
     assert logs[0] == logs[1]
+
+
+def test_one_process_drives_ten_thousand_hosts() -> None:
+    wires = Wires(1, delay=(0.0, 0.001), pieces=())
+    center = wires.host("center")
+    others = [wires.host(f"h{n}") for n in range(10_000)]
+    for host in others:
+        center.send(host.name, "hello")
+    wires.run(0.1)
+    assert all(host.got == {"center": ["hello"]} for host in others)
+    for host in others:
+        host.send("center", host.name)
+    wires.run(0.2)
+    assert len(all_got(center)) == 10_000
+    assert center.lost == [] and len(center.pipes) == 10_000
