@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from api.test_layering import trees
+from api.test_layering import SOURCES, nodes_of
 from api.test_public_names import PACKAGES, WITH_LIGHTNING, WITH_TORCH, exported, has_torch
 
 MODULES = [*PACKAGES, "monarch.elastic", *WITH_TORCH, *WITH_LIGHTNING]
@@ -232,8 +232,8 @@ def test_no_summary_begins_with_a_pronoun_or_a_section() -> None:
     """All of `src`: a summary names its subject, or begins with a verb."""
     odd = [
         f"{path}:{getattr(node, 'lineno', 1)}: {doc}"
-        for path, tree in trees().items()
-        for node in ast.walk(tree)
+        for path in SOURCES
+        for node in nodes_of(path)
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
         and (doc := ast.get_docstring(node))
         and re.match(

@@ -12,7 +12,7 @@ import re
 
 import pytest
 
-from api.test_layering import SOURCE, SOURCES, trees
+from api.test_layering import SOURCE, SOURCES, nodes_of
 
 FUNCTIONS = {
     "os": {
@@ -113,7 +113,7 @@ def by_path() -> dict[str, list[int]]:
     """The modules with such calls, and the lines."""
     found = {
         str(path.relative_to(SOURCE)): [
-            node.lineno for node in ast.walk(trees()[path]) if isinstance(node, ast.Call) and is_by_path(node)
+            node.lineno for node in nodes_of(path) if isinstance(node, ast.Call) and is_by_path(node)
         ]
         for path in SOURCES
     }  # fmt: skip

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from api.test_layering import module_name, trees
+from api.test_layering import SOURCES, module_name, nodes_of, trees
 from helpers.each import for_each
 from monarch import _guests
 from monarch._core import extension
@@ -33,7 +33,7 @@ PLACES = [
 
 @cache
 def tree_of(module: str) -> ast.Module:
-    return next(tree for path, tree in trees().items() if module_name(path) == module)
+    return next(trees()[path] for path in SOURCES if module_name(path) == module)
 
 
 def test_the_table_has_each_point_and_no_other() -> None:
@@ -111,10 +111,10 @@ def test_each_handler_of_a_control_record_is_found_by_the_module_of_its_record()
 
 def with_handlers() -> Iterator[str]:
     """Modules above the engine that take control records."""
-    for path, tree in trees().items():
+    for path in SOURCES:
         module = module_name(path)
         if not module.startswith("monarch._core"):
-            calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+            calls = (node for node in nodes_of(path) if isinstance(node, ast.Call))
             if any(isinstance(call.func, ast.Name) and call.func.id == "handles" for call in calls):
                 yield module
 

@@ -436,7 +436,7 @@ def test_only_the_net_package_of_the_core_opens_connections() -> None:
         for path in SOURCES
         if (name := module_name(path)).startswith("monarch._core")
         and not name.startswith("monarch._core.net")
-        for node in ast.walk(trees()[path])
+        for node in nodes_of(path)
         if isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
         and node.value.id == "socket"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from api.test_layering import SOURCE, trees
+from api.test_layering import SOURCE, SOURCES, nodes_of
 from monarch._core.calls.future import Future
 from monarch._core.calls.pending import FutureState
 from monarch._core.calls.promise import Promise
@@ -27,8 +27,8 @@ PRIVATE = {
 
 
 @cache
-def modules() -> dict[Path, ast.Module]:
-    return {path: tree for path, tree in trees().items() if CALLS not in path.parents}
+def modules() -> list[Path]:
+    return [path for path in SOURCES if CALLS not in path.parents]
 
 
 def is_own(node: ast.Attribute) -> bool:
@@ -39,10 +39,10 @@ def is_own(node: ast.Attribute) -> bool:
 def names_of_classes(package: Path) -> set[str]:
     """What classes of a package call their own: slots, methods, and what they set on themselves."""
     names = set()
-    for path, tree in modules().items():
+    for path in modules():
         if path.parent != package:
             continue
-        for node in ast.walk(tree):
+        for node in nodes_of(path):
             if isinstance(node, ast.Attribute) and is_own(node) and isinstance(node.ctx, ast.Store):
                 names.add(node.attr)
             elif isinstance(node, ast.ClassDef):
@@ -61,8 +61,8 @@ def test_a_future_and_its_promise_have_private_names() -> None:
 def test_no_module_outside_of_calls_touches_the_inside_of_a_future() -> None:
     wrong = [
         f"{path.relative_to(SOURCE)}, line {node.lineno}: {ast.unparse(node)}"
-        for path, tree in modules().items()
-        for node in ast.walk(tree)
+        for path in modules()
+        for node in nodes_of(path)
         if isinstance(node, ast.Attribute) and node.attr in PRIVATE and not is_own(node)
         if node.attr not in names_of_classes(path.parent)
     ]
@@ -72,8 +72,8 @@ def test_no_module_outside_of_calls_touches_the_inside_of_a_future() -> None:
 def test_no_module_outside_of_calls_imports_a_private_name_of_it() -> None:
     wrong = [
         f"{path.relative_to(SOURCE)}, line {node.lineno}: {alias.name}"
-        for path, tree in modules().items()
-        for node in ast.walk(tree)
+        for path in modules()
+        for node in nodes_of(path)
         if isinstance(node, ast.ImportFrom) and "calls" in (node.module or "").split(".")
         for alias in node.names
         if alias.name.startswith("_")
