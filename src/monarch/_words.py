@@ -15,6 +15,11 @@ NO_REPLICA = "waits for a replica: none is ready"
 """Ends the description of a call of a service that has none, by which the verdict on a program
 knows it.
 """
+HOST_NAMES: dict[str, str] = {}
+"""What hosts are called in their jobs, ``trainers[0]``, by their addresses.
+
+The client that attaches them fills it, its agent, and who looks at a program (`monarch.programs`).
+"""
 _RESET = "\x1b[0m"
 _TURNS = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # the direction of text around
 # as texts: few processes ever need them compiled, and `re` caches those that are
@@ -46,6 +51,11 @@ def since(seconds: float | None) -> str:
 def rank_name(mesh: str, ranks: int | str) -> str:
     """``trainers[3]``; the client, and a host that does not answer, have no number."""
     return mesh if mesh == "client" or mesh.startswith("host ") else f"{mesh}[{ranks}]"
+
+
+def host_named(host: str) -> str:
+    """``trainers[0] (tcp://10.0.0.7:26600)``; what has no name in a job stays as it is."""
+    return f"{HOST_NAMES[host]} ({host})" if host in HOST_NAMES else host
 
 
 def ranges(numbers: Iterable[int], most: int = sys.maxsize) -> str:

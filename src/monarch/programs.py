@@ -22,6 +22,7 @@ from ._core import plane
 from ._core.plane import DescribeHost, HostDescription, HostedProc, ProcAddress
 from ._namedtuple import NamedTuple
 from ._public import RELEASE
+from ._words import HOST_NAMES, host_named
 from .actor import Future, shutdown_context
 from .actor.guest import join
 
@@ -78,6 +79,7 @@ class Connection:
         self.hub = hub
         self.program = program
         self.description = description
+        HOST_NAMES.update(description.names)
 
     @property
     def root(self) -> ProcAddress:
@@ -202,12 +204,13 @@ def agents_here() -> Future[list[ProcAddress]]:
     """The agents of all hosts of this program, whichever of its processes this is."""
     hub = start_host()
     agent = hub.root.agent
-    return _ask(
-        hub,
-        agent,
-        DescribeHost(),
-        lambda reply: agents_of([agent.host, *plane.read_answer(reply).hosts]),
-    )
+
+    def read(reply: Any) -> list[ProcAddress]:
+        description: HostDescription = plane.read_answer(reply)
+        HOST_NAMES.update(description.names)
+        return agents_of([agent.host, *description.hosts])
+
+    return _ask(hub, agent, DescribeHost(), read)
 
 
 def of_all_hosts(what: str, ask: Callable[[list[ProcAddress]], Future[R]]) -> Future[R]:
@@ -250,7 +253,7 @@ def procs_of(
     hosts = _Hosts(agents, f"the procs of {len(agents)} hosts")
     found = hosts.ask(hub, DescribeHost(), seconds).get()
     for host, why in sorted(hosts.silent.items()):
-        silent(host, why)
+        silent(host_named(host), why)
     return found
 
 

@@ -9,6 +9,8 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -25,7 +27,7 @@ from helpers.certificates import authority
 from helpers.processes import stopped
 from helpers.scripts import run_script
 from helpers.waiting import PATIENCE, wait_until
-from helpers.workers import SECRET, Workers, free_ports, workers
+from helpers.workers import SECRET, Workers, children_of, free_ports, workers
 from monarch._core.calls.promise import Promise
 from monarch._core.wire.link_records import VERSION
 from monarch.actor import (
@@ -166,6 +168,19 @@ def test_a_table_of_attached_hosts_names_them(two_workers: Workers) -> None:
     Promise.of(late).resolve(two_workers.addresses[0])
     hosts.stop().get(timeout=PATIENCE)
     waiting.stop().get(timeout=PATIENCE)
+
+
+def test_a_host_of_a_job_that_does_not_answer_is_told_by_its_name(two_workers: Workers) -> None:
+    hosts = attach_to_workers(workers=two_workers.addresses, name="trainers")
+    hosts.initialized.get(timeout=PATIENCE)
+    agents = [children_of(worker.pid)[0] for worker in two_workers.processes]
+    with stopped(agents[1]):
+        here = str(hosts.stacks().get(timeout=PATIENCE))
+        command = [sys.executable, "-m", "monarch.tools", "stacks", str(os.getpid())]
+        elsewhere = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    told = f"host trainers[1] ({two_workers.addresses[1]}) did not answer"
+    assert told in here and told in elsewhere
+    hosts.stop().get(timeout=PATIENCE)
 
 
 class Terminal(io.StringIO):

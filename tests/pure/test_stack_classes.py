@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from monarch._words import ranges
+from monarch._words import HOST_NAMES, ranges
 from monarch.stacks import Frame, ProcStacks, Stacks, ThreadStack
 from monarch.stacks.grouping import ENGINE, LIBRARY, NATIVE, STANDARD, USER, classes, kind_of
 from monarch.stacks.traces import parse_faulthandler, parse_py_spy
@@ -119,8 +119,12 @@ def test_a_single_rank_is_shown_with_its_process_and_host() -> None:
     assert "1 rank [9], process 1009 on h1: step: recv at data.py:40" in shown
 
 
-def test_hosts_that_did_not_answer_are_named() -> None:
+def test_hosts_that_did_not_answer_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "host h7 did not answer: not within 5s" in str(Stacks([], {"h7": "not within 5s"}))
+    monkeypatch.setitem(HOST_NAMES, "tcp://h7:1", "trainers[7]")
+    assert str(Stacks([], {"tcp://h7:1": "lost"})) == (
+        "host trainers[7] (tcp://h7:1) did not answer: lost"
+    )
     assert str(Stacks([], {})) == "no process is of this mesh, and these ranks"
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import pytest
 
 from monarch._core.plane import ProcAddress
+from monarch._words import HOST_NAMES
 from monarch.stacks import Frame, ProcStacks, Stacks, ThreadStack
 from monarch.stacks.model import CLIENT, Kernel, Mailbox, Wait
 from monarch.why import DEGRADED, FINE, SLOW, STUCK, Verdict
@@ -355,7 +356,9 @@ def test_c_code_that_holds_the_gil_is_blamed_by_those_who_wait() -> None:
     assert verdict([held, proc(0, busy(READS))], [held, proc(0, busy(COMPUTES))]).status == SLOW
 
 
-def test_a_host_that_is_silent_is_blamed_for_who_waits_there() -> None:
+def test_a_host_that_is_silent_is_blamed_for_who_waits_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     far = ProcAddress("tcp://h3:1", "p9")
     silent = Stacks([proc(0, waiting(far, age=3))], {"tcp://h3:1": "not within 3s"})
     found = judge(Stacks([], {}), silent, 1.0)
@@ -363,9 +366,8 @@ def test_a_host_that_is_silent_is_blamed_for_who_waits_there() -> None:
         found.sentence.endswith("host tcp://h3:1 does not answer (not within 3s).")
         and found.status == STUCK
     )
-    found = judge(
-        Stacks([], {}), silent, 1.0, hosts={"tcp://h3:1": "trainers[3]", "tcp://h4:1": ""}
-    )
+    monkeypatch.setitem(HOST_NAMES, "tcp://h3:1", "trainers[3]")
+    found = judge(Stacks([], {}), silent, 1.0)
     assert found.sentence.endswith("host trainers[3] (tcp://h3:1) does not answer (not within 3s).")
 
 

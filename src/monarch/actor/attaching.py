@@ -38,15 +38,6 @@ def socket_path(address: str) -> str:
     return unix_name(parse_channel(address))
 
 
-def host_names() -> dict[str, str]:
-    """Return the names that attached hosts have for people, ``trainers[0]``, by their address."""
-    return {
-        host: f"{name}[{at}]"
-        for attachment, (name, _) in list(_named.items())
-        for at, host in enumerate(attachment._hosts or ())  # without its lock: the I/O thread asks
-    }
-
-
 def attach_to_workers(
     *,
     ca: str | os.PathLike[str] | None = None,
@@ -90,7 +81,7 @@ def attach_to_workers(
     if name is not None and not isinstance(name, str):
         raise TypeError(f"the name of a host mesh is a string, got {name!r}")
     _check_client("attach_to_workers")
-    attachment = Attachment(list(workers), _trust_for(ca, private_key, secret))
+    attachment = Attachment(list(workers), _trust_for(ca, private_key, secret), name or "")
     extent = Extent(["hosts"], [len(workers)])
     if name is not None:
         _named[attachment] = name, extent

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from .._words import host_named
 from ..telemetry import Collected
 from ..telemetry.ids import mesh_id
 from ..telemetry.rows import sizes_of
@@ -120,7 +121,7 @@ def picture(found: Collected, verdict: Verdict) -> dict[str, Any]:
         "hosts": list(hosts.values()),
         "meshes": meshes,
         "failures": _failures(found),
-        "silent": {**verdict.silent, **found.silent},
+        "silent": {host_named(who): why for who, why in {**verdict.silent, **found.silent}.items()},
     }
 
 

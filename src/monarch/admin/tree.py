@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import quote
 
-from .._words import rank_name
+from .._words import host_named, rank_name
 from ..programs import ProcAddress
 from ..telemetry import Collected
 from ..telemetry.ids import proc_id
@@ -130,7 +130,7 @@ class Tree:
     def drawn(self, base: str) -> str:
         """As text, a line for each node, with its URL."""
         lines = [_line(ROOT, ROOT, base), *self._below(ROOT, "", base)]
-        lines += [f"! {who} did not answer: {why}" for who, why in self.silent.items()]
+        lines += [f"! {host_named(who)} did not answer: {why}" for who, why in self.silent.items()]
         return "\n".join([*lines, ""])
 
     def label(self, reference: str) -> str:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from .._lazy import shown_by
-from .._words import named, ranges
+from .._words import host_named, named, ranges
 from .grouping import ENGINE, USER, StackClass, classes
 from .model import CLIENT, ProcStacks
 
@@ -71,7 +71,7 @@ class Stacks:
                     place = "(monarch)"
                 yield kind, f"    {mark} {function}  {place}"
         for host, reason in self.silent.items():
-            yield TROUBLE, f"host {host} did not answer: {reason}"
+            yield TROUBLE, f"host {host_named(host)} did not answer: {reason}"
         if not self.procs and not self.silent:
             yield PLAIN, "no process is of this mesh, and these ranks"
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .._core.plane import Hub, ProcAddress, current_hub, pickling
+from .._words import host_named
 from ..actor import Future, HostMesh
 from ..programs import Connection, Gathering, agents_of, of_all_hosts
 from .answer import CLOCK, Collected, join, skew, with_keys
@@ -133,7 +134,7 @@ class _Gathering(Gathering[Collected]):
         for frame in frames:
             answer: Collected = pickling.loads(frame.payload, frame.buffers)
             if off := skew(answer.clock, self._asked, now):
-                self.silent[CLOCK + self.name_of(frame.rank)] = off
+                self.silent[CLOCK + host_named(self.name_of(frame.rank))] = off
             yield answer
 
     def _columns(self, table: str) -> Sequence[str]:

@@ -75,30 +75,26 @@ def _look_twice(
     answer = [agent for agent in agents if agent.host not in first.silent]
     second = gather(hub, answer, wanted, 2 * _LIMIT).get() if answer else Stacks([], {})
     first, second = told_apart(first, Stacks(second.procs, {**first.silent, **second.silent}))
-    found, held, hosts = paces.get() if paces is not None else ({}, Counter(), {})
+    found, held = paces.get() if paces is not None else ({}, Counter[str]())
     marks = ((each, pace) for each in found for pace in found[each] if not pace.endpoint)
     stepped: dict[Any, float] = {each: between + pace.ago / 1e6 for each, pace in marks}
     late = stragglers(second.procs, found)
     second.procs = tuple(each._replace(stepped=stepped.get(each.address)) for each in second.procs)
-    return judge(first, second, between, late, held.most_common(), hosts)
+    return judge(first, second, between, late, held.most_common())
 
 
-_Found: TypeAlias = "tuple[Mapping[ProcAddress, list[Pace]], Counter[str], Mapping[str, str]]"
+_Found: TypeAlias = "tuple[Mapping[ProcAddress, list[Pace]], Counter[str]]"
 
 
 class _Paces(Gathering[_Found]):
-    """The paces of some processes, calls of services, and names of hosts.
-
-    Those that do not answer have none.
-    """
+    """The paces of some processes, and calls of services. Those that do not answer have none."""
 
     def read(self, frames: Sequence[Any]) -> _Found:
-        paces, held, hosts = {}, Counter[str](), dict[str, str]()
+        paces, held = {}, Counter[str]()
         for frame in frames:
-            own, calls, named = pickling.loads(frame.payload, frame.buffers)
+            own, calls = pickling.loads(frame.payload, frame.buffers)
             # a quarter of the memory of a tuple, of ten thousand ranks
             took = [pace._replace(took=array("q", pace.took)) for pace in own]
             paces[self._agents[frame.rank]] = took
             held.update(calls)
-            hosts.update(named)
-        return paces, held, hosts
+        return paces, held

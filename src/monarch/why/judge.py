@@ -18,10 +18,10 @@ stands still, it is stuck, even without a wait.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from .._words import NO_REPLICA
+from .._words import NO_REPLICA, host_named
 from ..stacks.model import CLIENT, ProcStacks, ThreadStack
 from ..stacks.report import Stacks
 from . import graph, model, words
@@ -41,7 +41,6 @@ def judge(
     seconds: float,
     late: Sequence[Straggler] = (),
     held: Sequence[tuple[str, int]] = (),
-    hosts: Mapping[str, str] = {},
 ) -> model.Verdict:
     """Compare two looks.
 
@@ -53,9 +52,8 @@ def judge(
             some is slow, not fine.
         held: Names of services and their calls that are not answered, the largest number first.
             Where consumers wait for items of a queue, that is where most of them are.
-        hosts: Names that hosts have in their jobs, by their address.
     """
-    case = _Case(first, second, seconds, hosts)
+    case = _Case(first, second, seconds)
     verdict = case.verdict()
     sentence = verdict.sentence
     if late and verdict.status in (model.FINE, model.DEGRADED):
@@ -69,9 +67,7 @@ def judge(
 
 
 class _Case:
-    def __init__(
-        self, first: Stacks, second: Stacks, seconds: float, names: Mapping[str, str]
-    ) -> None:
+    def __init__(self, first: Stacks, second: Stacks, seconds: float) -> None:
         self._first = first
         self._second = second
         self._seconds = seconds
@@ -79,8 +75,7 @@ class _Case:
         self._hosts: dict[str, int] = {}
         for host, reason in second.silent.items():
             self._hosts[host] = len(self._nodes)
-            name = f"{names[host]} ({host})" if host in names else host
-            proc = ProcStacks(f"host {name}", 0, 1, 0, host, "", reason, ())
+            proc = ProcStacks(f"host {host_named(host)}", 0, 1, 0, host, "", reason, ())
             self._nodes.append(
                 RankActivity(proc, None, "", (), model.SILENT, f"does not answer ({reason})")
             )

@@ -48,7 +48,7 @@ class GetPace(NamedTuple):
     """How long have your last steps taken?
 
     A client, of the program or beside it ──▶ procs. Answer: a list of `Pace`; how many calls of
-    each service the process waits for; names of the hosts that it has attached, by their address.
+    each service the process waits for.
     """
 
 
@@ -65,9 +65,8 @@ def _get_pace(service: ControlService, request: ControlRequest, record: GetPace)
     for (uid, name), calls in called.items():
         ends, whole_ones, took = zip(*calls[-MOST:], strict=True)
         found.append(Pace(uid, name, took, now - ends[-1], max(whole_ones)))
-    router, attaching = whole("monarch.service.router"), whole("monarch.actor.attaching")
-    held = router.held() if router is not None else {}
-    request.answer((found, held, attaching.host_names() if attaching is not None else {}))
+    router = whole("monarch.service.router")
+    request.answer((found, router.held() if router is not None else {}))
 
 
 HANDLERS = (_get_pace,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .._words import named, ranges, since
+from .._words import host_named, named, ranges, since
 from ..stacks.model import CLIENT
 from .model import DEGRADED, FINE, RUNS, SILENT, SLOW, Standing, Verdict
 from .words import who
@@ -46,7 +46,7 @@ def _lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
     yield from _section("swapping", verdict.swapping)
     yield from _section("failures", verdict.failures)
     yield from _section(
-        "silent hosts", [f"{host}: {reason}" for host, reason in verdict.silent.items()]
+        "silent hosts", [f"{host_named(host)}: {reason}" for host, reason in verdict.silent.items()]
     )
     odd = next((each for each in verdict.blamed if each.lines), None)
     if odd is not None and verdict.status != FINE:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import config
 from ..._lazy import lazy_logger
+from ..._words import HOST_NAMES
 from ..actors.request import StopCall
 from ..calls.future import Future
 from ..calls.pending import subscribe
@@ -91,8 +92,10 @@ class AttachedHosts:
     def agents(hosts: Sequence[str]) -> tuple[ProcAddress, ...]:
         return tuple(ProcAddress(host, AGENT) for host in hosts)
 
-    def attach(self, hosts: Sequence[str], trust: Trust, by: object) -> Future[bool]:
+    def attach(self, hosts: Sequence[str], trust: Trust, by: object, name: str) -> Future[bool]:
         """Say hello to the agent of each host; they watch over each other until `by` detaches them.
+
+        `name` is that of all of them, for people.
 
         The future is done when all have answered. It raises RuntimeError as soon as one can't be
         reached: within `mesh_attach_config_timeout` if nothing listens there, at once if it is
@@ -113,7 +116,9 @@ class AttachedHosts:
             self._left.difference_update(hosts)
             self._hub.unattached.difference_update(hosts)
             self._given_up.difference_update(hosts)
-            join = JoinHosts(tuple(hosts), trust, config.exported())
+            names = {host: f"{name}[{at}]" for at, host in enumerate(hosts)} if name else {}
+            HOST_NAMES.update(names)
+            join = JoinHosts(tuple(hosts), trust, config.exported(), names)
             send_record(self._hub, self._hub.address.agent, join)
         request = _Attaching(self, hosts, known)
         request.send(range(len(hosts)))

@@ -181,10 +181,10 @@ class Client:
         """Tell those who wait, before the connection breaks, which says less."""
         self.hub.forget_peers([self.hub.address.agent], failure)
 
-    def attach(self, hosts: Sequence[str], trust: Trust, by: object) -> Future[bool]:
+    def attach(self, hosts: Sequence[str], trust: Trust, by: object, name: str) -> Future[bool]:
         """Take other hosts into use. The future raises why one can't be reached."""
         self.ensure_agent()
-        return self.hosts.attach(hosts, trust, by)
+        return self.hosts.attach(hosts, trust, by, name)
 
     def route_via(self, host: str, trust: Trust) -> None:
         """Reach all other hosts through one."""

@@ -307,6 +307,7 @@ class HostDescription(NamedTuple):
         procs: Those that have not ended, unless the others were asked for as well.
         release: Of its pymonarch.
         hostname: Name of the machine alone.
+        names: See `JoinHosts`.
     """
 
     agent: ProcAddress
@@ -318,6 +319,7 @@ class HostDescription(NamedTuple):
     procs: list[HostedProc]
     release: str = RELEASE
     hostname: str = ""
+    names: dict[str, str] = {}
 
     @property
     def pids(self) -> dict[ProcAddress, int]:
@@ -404,11 +406,13 @@ class JoinHosts(NamedTuple):
     Attributes:
         trust: How to prove itself to them.
         knobs: The client's configuration, which is in force from now on.
+        names: Of these hosts, for people, ``trainers[0]``; none where the mesh has no name.
     """
 
     hosts: Sequence[str]
     trust: Trust
     knobs: dict[str, object]
+    names: dict[str, str]
 
 
 class RouteVia(NamedTuple):

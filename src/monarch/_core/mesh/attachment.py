@@ -31,10 +31,12 @@ class Attachment:
     Args:
         workers: Their addresses, or futures of them.
         trust: How to prove who we are.
+        name: For people, of all of them; may be empty.
     """
 
-    def __init__(self, workers: Sequence[str | Future[str]], trust: Trust) -> None:
+    def __init__(self, workers: Sequence[str | Future[str]], trust: Trust, name: str = "") -> None:
         self._trust = trust
+        self._name = name
         self._workers = workers
         self._lock = threading.Lock()
         self._hosts: tuple[str, ...] | None = None
@@ -73,7 +75,7 @@ class Attachment:
                     )
                 hosts = check_workers(given, self._trust)
                 self._client = client.client()
-                attached = self._client.attach(hosts, self._trust, self)
+                attached = self._client.attach(hosts, self._trust, self, self._name)
                 self._hosts = hosts
                 subscribe(attached, lambda: self._attached(attached))
             return self._hosts

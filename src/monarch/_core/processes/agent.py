@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from ... import config
 from ..._lazy import note
+from ..._words import HOST_NAMES
 from ..calls.pending import countdown
 from ..hub import control_records as records
 from ..hub.contracts import Origin
@@ -97,6 +98,7 @@ class Agent(ControlService):
         return records.HostDescription(
             own, pid, root, pid if root == own else os.getppid(), machine, list(self._attached),
             self.procs.describe(ended), hostname=hostname,
+            names={host: HOST_NAMES[host] for host in self._attached if host in HOST_NAMES},
         )  # fmt: skip
 
     # output
@@ -181,6 +183,7 @@ class Agent(ControlService):
         gateway.adapt()
         gateway.links.use_trust(record.hosts, record.trust)
         self._attached.update(dict.fromkeys(record.hosts))
+        HOST_NAMES.update(record.names)
 
     @handles(records.RouteVia)
     def _route_via(self, request: ControlRequest, record: records.RouteVia) -> None:
