@@ -69,15 +69,15 @@ class Processes:
     def _collect(self, agent: ProcAddress, now: float, *fields: Any) -> Any:
         return collected(self._world, self._world.by_agent[agent], Collect(*fields), now)
 
-    def _pace(self, address: ProcAddress, now: float) -> tuple[list[Pace], dict[str, int], Any]:
+    def _pace(self, address: ProcAddress, now: float) -> tuple[list[Pace], dict[str, int]]:
         world, proc = self._world, self._procs.get(address)
         if proc is None or proc.mesh is not world.trainers:
-            return [], {}, {host.name: host.machine for host in world.hosts[1:]}
+            return [], {}
         odd = world.is_odd(proc)
         done = int(world.steps(now, odd))
         took = tuple(int(1e6 * world.took(proc, step)) for step in range(max(0, done - MOST), done))
         ago = int(1e6 * (now - world.begin_of(done, odd)))
-        return [Pace(proc.mesh.actor_uid, "", took, ago, max(took, default=0))], {}, {}
+        return [Pace(proc.mesh.actor_uid, "", took, ago, max(took, default=0))], {}
 
     def _watch(self, address: ProcAddress, now: float, *fields: Any) -> Watching:
         return Watching(int(now * 1e9), True)

@@ -272,6 +272,7 @@ class DemoWorld:
         return HostDescription(
             host.agent, 2101, self.client if is_head else host.agent, 2100 if is_head else 2101, host.machine,
             [each.name for each in self.hosts[1:]] if is_head else [], list(self._hosted(host, now, ended)),
+            names={each.name: each.machine for each in self.hosts[1:]} if is_head else {},
         )  # fmt: skip
 
     def _hosted(self, host: DemoHost, now: float, ended: bool) -> Iterator[HostedProc]:

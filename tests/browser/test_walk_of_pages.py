@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from helpers.browsers import Tab
 from helpers.demo import demo
-from helpers.walks import WALKS, plain
+from helpers.terminals import running
+from helpers.walks import GOES_ON, WALKS, plain
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -38,3 +42,30 @@ def test_the_browser_tells_the_cause_in_one_action_and_where_it_is_in_two(
             tab.page.get_by_role("link", name="step times").click()
             tab.wait_for("td", "trainers")
         context.close()
+
+
+def test_a_program_that_goes_on_without_a_rank_has_an_amber_light(
+    browser: Any, tmp_path: Path
+) -> None:
+    with running(GOES_ON, tmp_path) as program:
+        program.wait_for("[bosses 0] lost")
+        with program.start_monarch("dashboard", str(program.pid), "--no-browser") as server:
+            assert server.stdout is not None
+            link = server.stdout.readline().strip()
+            context = browser.new_context(viewport={"width": 1280, "height": 800})
+            tab = Tab(context, link.partition("/#")[0])
+            tab.page.goto(link)
+            told = plain(tab.wait_for(".verdict.late", "Degraded").inner_text())
+            assert re.search(
+                r"goes on without trainers\[2\]: the process exited with non-zero code 3,"
+                r" \d+ (s|min) ago",
+                told,
+            )
+            tab.wait_for("header .light.late", "degraded")
+            assert tab.page.title().startswith("◑ degraded · ")
+            assert tab.page.locator("link[rel=icon]").get_attribute("href") == "assets/late.svg"
+            tab.page.locator("nav a[href^='#/messages']").click()
+            kept = "None. Single messages are kept of actors that were spawned with"
+            assert kept in tab.wait_for("p.quiet", "None").inner_text()
+            context.close()
+            server.send_signal(signal.SIGINT)

@@ -10,42 +10,9 @@ import pytest
 
 from helpers.terminals import running
 from helpers.waiting import wait_until
+from helpers.walks import GOES_ON
 
 pytestmark = pytest.mark.processes("a program, and commands beside it")
-
-GOES_ON = """
-    import os, sys, threading
-    from monarch.actor import Actor, current_rank, endpoint, this_host
-    from monarch.errors import SupervisionError
-
-    class Trainer(Actor):
-        @endpoint
-        def work(self):
-            sum(range(1_000_000))
-        @endpoint
-        def die(self):
-            os._exit(3)
-
-    class Boss(Actor):
-        def __supervise__(self, failure):
-            return True
-        @endpoint
-        def train(self):
-            trainers = this_host().spawn_procs({"gpus": 4}, name="trainers").spawn("trainer", Trainer)
-            try:
-                trainers.slice(gpus=2).die.call_one().get()
-            except SupervisionError:
-                print("lost", flush=True)
-            left = trainers.slice(gpus=slice(0, 2))
-            while True:
-                left.work.call().get()
-
-    if __name__ == "__main__":
-        boss = this_host().spawn_procs(name="bosses").spawn("boss", Boss)
-        threading.Thread(target=boss.train.call_one().get, daemon=True).start()
-        sys.stdin.read()
-        os._exit(0)
-    """
 
 
 def test_a_program_that_goes_on_without_a_rank_is_degraded_and_says_since_when(

@@ -113,16 +113,18 @@ def test_the_terminal_tells_the_cause_in_one_action_and_where_it_is_in_two(fault
 
 
 @pytest.mark.processes("a pseudo-terminal")
-def test_a_real_terminal_shows_the_cause_its_stack_and_is_left_as_it_was() -> None:
+@pytest.mark.parametrize("fault", WALKS)
+def test_a_real_terminal_shows_the_cause_its_stack_and_is_left_as_it_was(fault: str) -> None:
     command = [sys.executable, "-m", "monarch.tools", "tui"]
-    with demo(24, "missing-collective") as program:
+    with demo(24, fault) as program:
         address = {"MONARCH_ADMIN_ADDR": program.url, "MONARCH_ADMIN_TOKEN": program.token}
         with at_terminal(command, address) as terminal:
             modes = terminal.modes
-            terminal.wait_for(*WALKS["missing-collective"])
+            terminal.wait_for(*WALKS[fault])
             assert terminal.modes != modes
-            terminal.type("\r")
-            terminal.wait_for("read_shard")
+            if fault == "missing-collective":
+                terminal.type("\r")
+                terminal.wait_for("read_shard")
             terminal.type("q")
             wait_until(lambda: (terminal.text, terminal.process.poll())[1] is not None, what="q")
             assert terminal.process.returncode == 0, terminal.text
