@@ -54,7 +54,7 @@ def rank_name(mesh: str, ranks: int | str) -> str:
 
 
 def host_named(host: str) -> str:
-    """``trainers[0] (tcp://10.0.0.7:26600)``; what has no name in a job stays as it is."""
+    """``trainers[0] (tcp://10.0.0.7:26600)``; a host without a name in a job stays as it is."""
     return f"{HOST_NAMES[host]} ({host})" if host in HOST_NAMES else host
 
 
