@@ -29,6 +29,8 @@ from .world import DemoWorld
 _ROOT = str(Path(__file__).parents[2])
 _LASTED = 80.0  # seconds that a recorded run has gone on: it is to be small
 _SECONDS = 60.0  # in which a recording is made
+SMALLEST = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 0, "pb": 0}]
+"""How a recording is packed: bytes in which no others are aligned to anything."""
 
 
 def main(
@@ -84,7 +86,7 @@ def recorded(simulated: dict[str, Any]) -> None:
     about = {**judged(connection), "reason": "a simulated training, recorded"}
     with tempfile.TemporaryDirectory() as folder:
         path = write_run(Path(folder, "run.duckdb"), snapshot_source(connection), about, _SECONDS)
-        RECORDED.write_bytes(lzma.compress(path.path.read_bytes()))
+        RECORDED.write_bytes(lzma.compress(path.path.read_bytes(), filters=SMALLEST))
     print(f"{RECORDED}: {RECORDED.stat().st_size:,} bytes")
 
 

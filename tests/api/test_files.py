@@ -47,7 +47,7 @@ REASONS = {
     ],
     "it reads files of the package": [
         "admin/schemas.py", "config/_table.py", "dashboard/__init__.py", "debugger/dap.py", "tools/demo.py", "jupyter/rank_map.py",
-        "telemetry/tables.py", "tensor_engine/settings.py", "tools/cli.py", "tui/words.py",
+        "telemetry/tables.py", "tensor_engine/settings.py", "tools/cli.py",
     ],
     "the user has named the path, for this": [
         "_core/net/trust.py", "elastic/checkpoint.py", "environments/requirements.py", "job/commands.py", "job/hosts.py",

@@ -87,7 +87,7 @@ def watching(
     """Run the dashboard on a terminal of a size, with somebody who types.
 
     Args:
-        flags: ``theme`` and ``lang``.
+        flags: ``theme``.
     """
 
     async def run() -> None:

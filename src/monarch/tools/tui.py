@@ -59,7 +59,7 @@ def tui(
     refresh_ms: Annotated[int, typer.Option(min=100, help="Milliseconds between looks.")] = 2000,
     theme: Annotated[_Theme, typer.Option(help="Colours; NO_COLOR=1 for none.")] = _Theme.dark,
     lang: Annotated[
-        _Language, typer.Option(help="Of the dashboard's own words.")
+        _Language, typer.Option(help="Taken as Monarch takes it; the words are English.")
     ] = _Language.english,
     tls_ca: Annotated[
         Path | None, typer.Option(help="CA certificates by which to know the server.")
@@ -105,7 +105,7 @@ def tui(
             raise typer.Exit(faces.diagnose(access))
         # what they say would stand in the middle of the screen
         logging.getLogger().handlers.clear()
-        faces.run(access, refresh_ms / 1000, theme.value, lang.value)
+        faces.run(access, refresh_ms / 1000, theme.value)
 
 
 def _tls(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext | None:

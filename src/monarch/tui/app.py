@@ -35,7 +35,6 @@ from .stacks import Stacks
 from .text import Row, duration, plain, wrapped
 from .tree import TreePane
 from .waits import Waits
-from .words import help_of, said, speak
 
 REFRESH = 2.0
 """Seconds between looks."""
@@ -96,7 +95,7 @@ class Overlay(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         box = Container(self._listing)
-        title = said("{title}, Esc closes", title=self._title)
+        title = f"{self._title}, Esc closes"
         box.border_title = Content(plain(title)).markup
         yield box
 
@@ -115,7 +114,6 @@ class Dashboard(App[None]):
         access: To the server.
         refresh: Seconds between looks.
         theme: One of Textual's, or `themes.NAME`.
-        lang: ``en`` or ``zh``; see `words`.
     """
 
     ENABLE_COMMAND_PALETTE = False
@@ -137,10 +135,7 @@ class Dashboard(App[None]):
         Binding("ctrl+c", "quit", show=False, priority=True),
     ]
 
-    def __init__(
-        self, access: Access, refresh: float = REFRESH, theme: str | None = None, lang: str = "en"
-    ) -> None:
-        speak(lang)
+    def __init__(self, access: Access, refresh: float = REFRESH, theme: str | None = None) -> None:
         super().__init__()
         self.register_theme(themes.THEME)
         if theme is not None:
@@ -156,7 +151,7 @@ class Dashboard(App[None]):
         self._tabs, self._status, self._keys = (
             Static(classes="line", markup=False) for _ in range(3)
         )
-        self._prompt = Input(id="find", placeholder=said("find"), compact=True)
+        self._prompt = Input(id="find", placeholder="find", compact=True)
         self._pane = self.panes[0]
         self._feed: Feed | None = None
         self._held = False
@@ -247,7 +242,7 @@ class Dashboard(App[None]):
         if not callable(question):
             self.push_screen(Overlay(title, question))
             return
-        shown = Overlay(title, [[(said("asking ..."), "dim")]])
+        shown = Overlay(title, [[("asking ...", "dim")]])
         self.push_screen(shown)
 
         def take(lines: Any, trouble: str) -> None:
@@ -291,7 +286,7 @@ class Dashboard(App[None]):
         event.input.display = False
         self._pane.listing.focus()
         if not self._pane.listing.find(event.value) and event.value:
-            self.say(said("no line here has {text!r}", text=event.value))
+            self.say(f"no line here has {event.value!r}")
 
     def on_key(self) -> None:
         self._said = ""
@@ -328,10 +323,9 @@ class Dashboard(App[None]):
     def action_help(self) -> None:
         """Show what this screen is, and all keys."""
         pane = self._pane
-        about, keys = help_of(pane.TITLE, pane.HELP, KEYS)
-        text = f"{said(pane.TITLE)}: {about}\n\n{said(pane.HINTS)}\n\n{keys}"
+        text = f"{pane.TITLE}: {pane.HELP}\n\n{pane.HINTS}\n\n{KEYS}"
         self.push_screen(
-            Overlay(said("help"), list(wrapped(text, max(40, self.size.width * 96 // 100 - 4))))
+            Overlay("help", list(wrapped(text, max(40, self.size.width * 96 // 100 - 4))))
         )
 
     def _open(self, pane: Pane) -> None:
@@ -359,9 +353,7 @@ class Dashboard(App[None]):
     def _show_status(self) -> None:
         tabs = Text("")
         for number, pane in enumerate(self.panes, 1):
-            tabs.append(
-                f" {number} {said(pane.TITLE)} ", "bold reverse" if pane is self._pane else ""
-            )
+            tabs.append(f" {number} {pane.TITLE} ", "bold reverse" if pane is self._pane else "")
         status = Text("")
         note = ""
         with self._pane.reading():
@@ -375,36 +367,31 @@ class Dashboard(App[None]):
                 status.append(plain(text))
         self._tabs.update(tabs)
         self._status.update(status)
-        keys = f"{said('? help  q quit  / find  f hold')}  {said(self._pane.HINTS)}"
+        keys = f"? help  q quit  / find  f hold  {self._pane.HINTS}"
         self._keys.update(Text(keys, "dim"))
 
     def _connection(self) -> tuple[bool, str]:
         """Return whether the connection is lost, and the text about it."""
         source = self._pane.source
         if source is None:
-            return False, said("asks when told to")
+            return False, "asks when told to"
         age = duration(time.monotonic() - source.heard)
         if source.ended:
-            return True, said(
-                " ENDED: what is shown is the last of the program, {age} old ", age=age
-            )
+            return True, f" ENDED: what is shown is the last of the program, {age} old "
         if trouble := source.trouble or source.odd:
-            since = said("- what is shown is {age} old ", age=age) if source.heard else ""
-            return True, said(" LOST: {trouble} ", trouble=trouble) + since
+            since = f"- what is shown is {age} old " if source.heard else ""
+            return True, f" LOST: {trouble} " + since
         if self._held:
-            return False, said("HELD, {age} old; f goes on", age=age)
-        return False, said("live" if source.heard else "connecting")
+            return False, f"HELD, {age} old; f goes on"
+        return False, "live" if source.heard else "connecting"
 
 
-def run(
-    access: Access, refresh: float = REFRESH, theme: str | None = None, lang: str = "en"
-) -> None:
+def run(access: Access, refresh: float = REFRESH, theme: str | None = None) -> None:
     """Show the dashboard until the user quits.
 
     Args:
         access: To the server.
         refresh: Seconds between looks.
         theme: One of Textual's, or ``doom-nord-light``; None for the usual one.
-        lang: ``en`` or ``zh``.
     """
-    Dashboard(access, refresh, theme, lang).run()
+    Dashboard(access, refresh, theme).run()

@@ -11,7 +11,6 @@ from .http import Line
 from .pane import Folded
 from .sources import NowSource
 from .text import Row, duration, looking, wrapped
-from .words import said
 
 
 class Failures(Folded):
@@ -36,7 +35,7 @@ class Failures(Folded):
         failures = parts["failures"]
         width = max(20, self.listing.size.width - 4)
         if not failures:
-            yield None, [(said("nothing has failed"), "green")], ()
+            yield None, [("nothing has failed", "green")], ()
         for each in failures:
             if not each["is_propagated"]:
                 whole = list(wrapped(each["message"], width, "", "    "))
@@ -45,7 +44,7 @@ class Failures(Folded):
         if following:
             yield (
                 "following",
-                [(said("{count:,} that follow from these", count=len(following)), "bold")],
+                [(f"{len(following):,} that follow from these", "bold")],
                 [[("    ", ""), *_head(each)] for each in following],
             )
         for host, reason in parts["silent"].items():
@@ -71,7 +70,7 @@ class Failures(Folded):
 
 def _head(failure: Mapping[str, Any]) -> Row:
     at = failure["occurred_us"]
-    ago = said("{time} ago", time=duration(max(0.0, time.time() - (at or 0) / 1e6)))
+    ago = f"{duration(max(0.0, time.time() - (at or 0) / 1e6))} ago"
     when = f"{datetime.fromtimestamp(at / 1e6):%H:%M:%S} {ago} " if at else ""
     message = failure["message"].partition("\n")[0]
     return [

@@ -16,7 +16,6 @@ from .._words import rank_name
 from .pane import Pane
 from .sources import LogSource
 from .text import Made, Row, looking, wrapped
-from .words import said
 
 _LEVEL = r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)"
 _FILTER = re.compile(
@@ -63,7 +62,7 @@ class Logs(Pane):
                 for note in self._logs.notes
                 for row in wrapped(note, self.listing.size.width, "yellow")
             ]
-            return notes or [[(said("no lines yet"), "dim")] if self._logs.heard else looking()], ()
+            return notes or [[("no lines yet", "dim")] if self._logs.heard else looking()], ()
         return Made(len(self._places), self._row), ()
 
     def rebuild(self) -> None:
@@ -96,7 +95,7 @@ class Logs(Pane):
                 if value not in ("", None) and name != "text"
             ]
             self.dashboard.overlay(
-                said("line"),
+                "line",
                 [
                     *wrapped(line["text"][:_MOST_SHOWN], width),
                     [],
@@ -111,7 +110,7 @@ class Logs(Pane):
     def note(self) -> str:
         lines = len(self._logs.lines)
         whose = " ".join(f"{name}={value}" for name, value in self._logs.filter.items())
-        return said("{count:,} lines", count=lines) + (f" of {whose}" if whose else "")
+        return f"{lines:,} lines" + (f" of {whose}" if whose else "")
 
     def action_filter(self) -> None:
         """Ask for a filter of lines."""

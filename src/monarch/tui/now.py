@@ -15,7 +15,6 @@ from .pane import Pane
 from .picture import BLAMED, LOOKS, Look, drawn
 from .sources import NowSource
 from .text import Row, duration, folded, looking, size, wrapped
-from .words import said
 
 _LATE = "bold yellow"
 STATUS = {"fine": "bold green", "slow": _LATE, "degraded": _LATE, "stuck": "bold red"}
@@ -89,7 +88,7 @@ class Now(Pane):
             self.dashboard.open(self._abouts[self.listing.cursor])
 
     def note(self) -> str:
-        return "" if self._figure == "state" else said("map: {figure}", figure=said(self._figure))
+        return "" if self._figure == "state" else f"map: {self._figure}"
 
     def action_view(self) -> None:
         """Show another figure in the map."""
@@ -103,8 +102,8 @@ class Now(Pane):
         look, legend = self._looks(mesh)
         found = drawn(mesh, look, width - digits - 2, height)
         shape = " × ".join(f"{name} {count}" for name, count in mesh["shape"].items())
-        shared = said("a cell is {count} ranks", count=found.per_cell) if found.per_cell > 1 else ""
-        many = said("{count:,} ranks", count=ranks) if ranks > 1 else ""
+        shared = f"a cell is {found.per_cell} ranks" if found.per_cell > 1 else ""
+        many = f"{ranks:,} ranks" if ranks > 1 else ""
         about = "  ".join(filter(None, (many, shape, shared)))
         yield [(mesh["name"], "bold"), (f"  {about}  " if about else "  ", "dim"), *legend]
         for first, cells in found.rows:
@@ -116,13 +115,13 @@ class Now(Pane):
             counts = Counter(self._picture.state(mesh, number) for number in range(mesh["size"]))
             legend: list[tuple[str, str]] = []
             if blamed := sum(map(bool, mesh["columns"]["blamed"])):
-                held_up = said("{count:,} in the way", count=blamed)
+                held_up = f"{blamed:,} in the way"
                 legend += [(BLAMED.letter, BLAMED.style), (f" {held_up}  ", "")]
             for state, count in counts.most_common():
                 look = LOOKS.get(state)
                 legend += [
                     (look.letter if look else "?", look.style if look else ""),
-                    (f" {count:,} {said(state)}  ", ""),
+                    (f" {count:,} {state}  ", ""),
                 ]
             return lambda number: self._picture.look(mesh, number), legend
         column = mesh["columns"][self._figure]
@@ -137,10 +136,9 @@ class Now(Pane):
             return Look(str(level), _RAMP[level * len(_RAMP) // 10], level)
 
         text = _FIGURES[self._figure]
-        scale = said("not known")
+        scale = "not known"
         if known:
-            span = {"low": text(low), "high": text(high)}
-            scale = said("{figure} {low} to {high}", figure=said(self._figure), **span)
+            scale = f"{self._figure} {text(low)} to {text(high)}"
         return look_at, [(scale, "")]
 
 
@@ -182,7 +180,7 @@ def _beside(
 
 def _failures(failures: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
     if failures:
-        yield [(said("{count:,} failures, the first one first", count=len(failures)), "bold")]
+        yield [(f"{len(failures):,} failures, the first one first", "bold")]
     for each in failures[:_MOST_FAILURES]:
         message = each["message"].partition("\n")[0]
         style = "dim" if each["is_propagated"] else "red"
@@ -191,5 +189,5 @@ def _failures(failures: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
             (f"  {message}", style),
         ]
     if len(failures) > _MOST_FAILURES:
-        more = said("and {count:,} more", count=len(failures) - _MOST_FAILURES)
+        more = f"and {len(failures) - _MOST_FAILURES:,} more"
         yield [(f"  {more}", "dim")]

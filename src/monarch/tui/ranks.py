@@ -12,7 +12,6 @@ from .pane import Pane
 from .picture import Rank
 from .sources import NowSource
 from .text import Made, Row, duration, plain, size
-from .words import said
 
 
 class _Column(NamedTuple):
@@ -61,9 +60,7 @@ class Ranks(Pane):
         head = []
         for each in _COLUMNS:
             mark = ("▼" if falling else "▲") if each == column else ""
-            head.append(
-                (_aligned(each, said(each.title) + mark), "reverse" if each == column else "")
-            )
+            head.append((_aligned(each, each.title + mark), "reverse" if each == column else ""))
         return Made(len(self._order), self._row), head
 
     def about(self) -> Any:
@@ -74,7 +71,7 @@ class Ranks(Pane):
 
     def note(self) -> str:
         at = self.listing.cursor + 1 if self._order else 0
-        return said("{at:,} of {count:,}", at=at, count=len(self._order))
+        return f"{at:,} of {len(self._order):,}"
 
     def choose(self) -> None:
         """Show where the marked rank stands."""
@@ -105,7 +102,7 @@ class Ranks(Pane):
             picture.value(rank, name) for name in _FIGURES.values()
         )
         texts = (
-            picture.name(rank), f"{look.letter} {said(picture.state(mesh, rank.number))}", duration(seconds), _count(queue),
+            picture.name(rank), f"{look.letter} {picture.state(mesh, rank.number)}", duration(seconds), _count(queue),
             _count(handled), size(rss), duration(cpu), str(pid or ""), picture.host(rank),
         )  # fmt: skip
         styles = ("bold", look.style, "", "", "", "", "", "", "dim")

@@ -13,7 +13,6 @@ from textual.widgets import Input
 from .http import Line
 from .pane import Pane
 from .text import Made, Row, plain, wrapped
-from .words import said
 
 SAVED = {
     "which tables there are": "SHOW TABLES",
@@ -56,8 +55,7 @@ class Sql(Pane):
             return list(wrapped(self._said, self.listing.size.width, "bold red")), ()
         if self._answer is None:
             return [
-                [(said(title), "bold"), (f"   {statement}", "dim")]
-                for title, statement in SAVED.items()
+                [(title, "bold"), (f"   {statement}", "dim")] for title, statement in SAVED.items()
             ], ()
         columns, rows = self._answer["columns"], self._answer["rows"]
         texts = [[*map(_text, (row[name] for name in columns))] for row in rows[:200]]
@@ -75,7 +73,7 @@ class Sql(Pane):
         if self._answer is None:
             return ""
         silent = "".join(f"; {who} did not answer" for who in self._answer["silent"])
-        return said("{count:,} rows", count=len(self._answer["rows"])) + silent
+        return f"{len(self._answer['rows']):,} rows" + silent
 
     def choose(self) -> None:
         """Ask the saved question that is marked; of a row, show all of it."""
@@ -87,7 +85,7 @@ class Sql(Pane):
             row = self._answer["rows"][self.listing.cursor]
             width = max(40, self.app.size.width - 10)
             self.dashboard.overlay(
-                said("row"),
+                "row",
                 [
                     line
                     for name, value in row.items()
@@ -130,7 +128,7 @@ class Sql(Pane):
         def question(line: Line) -> Any:
             return line.post("/v1/query", {"sql": statement})
 
-        self.dashboard.say(said("asking ..."))
+        self.dashboard.say("asking ...")
         self.dashboard.ask(question, take)
 
     def _row(self, index: int) -> Row:

@@ -10,7 +10,6 @@ from .judged import Judged
 from .now import who
 from .sources import WhySource
 from .text import Row, duration
-from .words import said
 
 _RANK = re.compile(r"(.*?)(?:\[(\d+)\])?", re.DOTALL)
 
@@ -68,7 +67,7 @@ class Stacks(Judged):
                 self.rebuild()
                 self.listing.action_jump(self._abouts.index(_key(each)))
                 return
-        self.dashboard.say(said("{rank} only waits for messages", rank=about))
+        self.dashboard.say(f"{about} only waits for messages")
 
 
 def _key(standing: Mapping[str, Any]) -> tuple[str, int, str]:

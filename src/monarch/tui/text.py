@@ -10,7 +10,6 @@ from rich.cells import cell_len, chop_cells
 
 from .. import _words
 from .._words import tame
-from .words import said
 
 Piece = tuple[str, str]
 """A text, and its style as Rich has it: ``bold red``; empty for none."""
@@ -20,7 +19,7 @@ Row = Sequence[Piece]
 
 def looking() -> Row:
     """The line where nothing has come yet."""
-    return [(said("looking ..."), "dim")]
+    return [("looking ...", "dim")]
 
 
 class Made(Sequence[Row]):

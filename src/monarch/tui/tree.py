@@ -19,7 +19,6 @@ from .listing import Listing
 from .pane import Pane
 from .sources import TreeLine, TreeSource
 from .text import Row, duration, looking, size, wrapped
-from .words import said
 
 _STATUS = {"failed": "bold red", "processing": "yellow", "stopped": "dim", "idle": "green"}
 
@@ -75,16 +74,16 @@ class TreePane(Pane):
         )
 
     def note(self) -> str:
-        on = {True: said("on"), False: said("off")}
+        on = {True: "on", False: "off"}
         root = self._tree.root.get("properties", {}).get("Root", {})
         since = root.get("started_at")
         up = ""
         if since:
             began = datetime.fromisoformat(since.replace("Z", "+00:00")).timestamp()
-            up = said("up {time}", time=duration(time.time() - began)) + " • "
+            up = f"up {duration(time.time() - began)} • "
         return (
-            f"{up}@{root.get('started_by', '?')} • {said('sys')}:{on[self._system]} •"
-            f" {said('stopped')}:{on[self._stopped]}"
+            f"{up}@{root.get('started_by', '?')} • sys:{on[self._system]} •"
+            f" stopped:{on[self._stopped]}"
         )
 
     def on_listing_moved(self) -> None:
@@ -96,7 +95,7 @@ class TreePane(Pane):
     def choose(self) -> None:
         """Show all details of the marked node."""
         self.dashboard.overlay(
-            said("details"), list(self._about(self._tree.details, self.app.size.width - 10))
+            "details", list(self._about(self._tree.details, self.app.size.width - 10))
         )
 
     def action_expand(self) -> None:
@@ -124,7 +123,7 @@ class TreePane(Pane):
         """Show what py-spy says of the marked process, or of that of the marked actor."""
         if (proc := self._proc()) is not None:
             self.dashboard.overlay(
-                said("py-spy of {proc}", proc=proc),
+                f"py-spy of {proc}",
                 lambda line: _stacks(line.get(_path("pyspy", proc))),
             )
 
@@ -132,13 +131,13 @@ class TreePane(Pane):
         """Show the configuration of the marked process."""
         if (proc := self._proc()) is not None:
             self.dashboard.overlay(
-                said("configuration of {proc}", proc=proc),
+                f"configuration of {proc}",
                 lambda line: _settings(line.get(_path("config", proc))["entries"]),
             )
 
     def action_diagnose(self) -> None:
         """Show how the server and all nodes answer."""
-        self.dashboard.overlay(said("diagnostics"), lambda line: _diagnostics(report(line)))
+        self.dashboard.overlay("diagnostics", lambda line: _diagnostics(report(line)))
 
     def _node(self) -> TreeLine | None:
         return self._shown[self.listing.cursor] if self.listing.cursor < len(self._shown) else None
@@ -176,7 +175,7 @@ class TreePane(Pane):
 
     def _about(self, node: Mapping[str, Any], width: int) -> Iterator[Row]:
         for kind, properties in node.get("properties", {}).items():
-            yield [(said("{kind} details", kind=kind), "bold underline")]
+            yield [(f"{kind} details", "bold underline")]
             yield from wrapped(str(node.get("identity", "")), width, "dim")
             yield from _fields(properties, width)
 

@@ -9,7 +9,6 @@ from .._words import since
 from .judged import Judged
 from .now import who
 from .text import Row
-from .words import said
 
 
 class Waits(Judged):
@@ -44,7 +43,7 @@ class Waits(Judged):
         for title in ("full", "frozen", "swapping"):
             yield from ((None, [(f"{title}: {text}", "yellow")], ()) for text in verdict[title])
         if not verdict["waits"]:
-            yield None, [(said("no actor waits for another"), "dim")], ()
+            yield None, [("no actor waits for another", "dim")], ()
 
     def choose(self) -> None:
         """Show the stack of the marked group."""
@@ -57,7 +56,7 @@ def _below(
 ) -> Iterator[Row]:
     for each in waiting.get(number, ()):
         standing = classes[each]
-        again = f"  {said('(see above)')}" if each in seen else ""
+        again = "  (see above)" if each in seen else ""
         yield [
             ("  " * depth + "└ ", "dim"),
             *who(standing),
