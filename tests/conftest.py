@@ -280,11 +280,13 @@ def _booted(request: pytest.FixtureRequest) -> None:
     from monarch._core.calls.callbacks import continuation_thread
     from monarch._core.net.waiter import put_back, take_waiter
     from monarch.actor import get_or_spawn_controller, this_host
+    from monarch.config import configured
 
-    procs = this_host().spawn_procs(per_host={"warm_up": 2})
-    echo = procs.spawn("warm_up", Echo)
-    answer = echo.say.call("hello")
-    answer.get()
+    with configured(host_spawn_ready_timeout="3min"):  # for what each host imports, under any load
+        procs = this_host().spawn_procs(per_host={"warm_up": 2})
+        echo = procs.spawn("warm_up", Echo)
+        answer = echo.say.call("hello")
+        answer.get()
     get_or_spawn_controller("warm_up", Echo).get().say.call_one("hello").get()
     if not request.config.getoption("--no-leak-check"):
         # The threads that run callbacks, pass on output and call the fault hook; the link that

@@ -6,7 +6,9 @@ A file, a thread, a mesh, a host may have any name. Code that prints one on a te
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -51,6 +53,11 @@ def since(seconds: float | None) -> str:
 def rank_name(mesh: str, ranks: int | str) -> str:
     """``trainers[3]``; the client, and a host that does not answer, have no number."""
     return mesh if mesh == "client" or mesh.startswith("host ") else f"{mesh}[{ranks}]"
+
+
+def host_here() -> str:
+    """The name of this host for people: ``trainers[0] on node7`` of a job, else the machine's."""
+    return os.environ.get("MONARCH_HOST") or socket.gethostname()
 
 
 def host_named(host: str) -> str:

@@ -377,15 +377,15 @@ def choose(pid: int | None, found: list[Program]) -> Program:
             here = [each for each in programs if each.folder == os.getcwd()]
         if len(here) != 1:
             raise ValueError(
-                f"{len(programs)} programs run here, say which: {_listed(here or programs)}"
+                f"{len(programs)} programs run here, say which:{_listed(here or programs)}"
             )
         return here[0]
     for each in found:
         if each.pid == pid:
             return each
     raise ValueError(
-        f"{pid} is no Monarch program of yours on this machine; {_listed(found) or 'none'} runs"
-        " here"
+        f"{pid} is no Monarch program of yours on this machine; there"
+        f" {'are:' if found else 'is none'}{_listed(found)}"
     )
 
 
@@ -408,7 +408,7 @@ def _join(program: Program, host: str) -> HostDescription:
         ) from None
     except Exception as error:
         shutdown_context(0)
-        raise ConnectionError(f"program {program} has just ended: {error}") from error
+        raise ConnectionError(f"program {program} has just ended") from error
     return description
 
 
@@ -428,7 +428,7 @@ def _program(host: str, pid: int, since: float, is_worker: bool) -> Program:
 
 
 def _listed(programs: list[Program]) -> str:
-    return ", ".join(map(str, programs))
+    return "".join(f"\n  {program}" for program in programs)
 
 
 HANDLERS = (_start_again,)

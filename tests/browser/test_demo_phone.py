@@ -62,6 +62,33 @@ def test_each_page_fits_a_phone_and_has_targets_for_a_finger(tab: Tab) -> None:
     page.set_viewport_size({"width": 1440, "height": 900})
 
 
+JUMPS = """() => new Promise((tell) => {
+  let sum = 0;
+  new PerformanceObserver((list) => list.getEntries().forEach((each) => { sum += each.hadRecentInput ? 0 : each.value; }))
+    .observe({ type: "layout-shift", buffered: true });
+  setTimeout(() => tell(sum), 500);
+})"""
+
+
+LAST = {
+    "now": "[aria-label='Load of hosts'] td.number", "hosts": "[aria-label=Processes] td.number", "waits": "main p",
+    "messages": "[aria-label='Handled so far'] td.number", "metrics": "figure li",
+}  # fmt: skip
+"""What comes last on a page."""
+
+
+@pytest.mark.parametrize("view", LAST)
+@pytest.mark.parametrize("size", [{"width": 390, "height": 844}, DESK], ids=["phone", "desk"])
+def test_nothing_jumps_when_answers_come(browser: Any, tab: Tab, view: str, size: Any) -> None:
+    tab.page.set_viewport_size(size)
+    tab.page.goto("about:blank")
+    page = tab.open(view)
+    tab.wait_for(LAST[view])
+    # what web.dev calls good
+    assert page.evaluate(JUMPS) < 0.1
+    page.set_viewport_size(DESK)
+
+
 def test_each_page_says_of_what_program_it_is_and_how_that_is(tab: Tab) -> None:
     for view in ("now", "hosts"):
         page = tab.open(view)

@@ -69,3 +69,56 @@ def test_a_program_that_goes_on_without_a_rank_has_an_amber_light(
             assert kept in tab.wait_for("p.quiet", "None").inner_text()
             context.close()
             server.send_signal(signal.SIGINT)
+
+
+LONG = "a_name_of_any_length_" * 4
+PROGRAM_OF_LONG_NAMES = f"""
+    import os, sys
+    from monarch.actor import Actor, endpoint, this_host
+
+    class Trainer(Actor):
+        @endpoint
+        def step(self):
+            print("in a step", flush=True)
+            breakpoint()
+
+    if __name__ == "__main__":
+        trainers = this_host().spawn_procs({{"gpus": 2}}, name="mesh_{LONG}").spawn("actor_{LONG}", Trainer)
+        step = trainers.slice(gpus=1).step.call_one()
+        sys.stdin.read()
+        os._exit(0)
+    """
+
+
+def test_names_of_any_length_fit_a_phone_and_its_commands_reach_the_rank(
+    browser: Any, tmp_path: Path
+) -> None:
+    with running(PROGRAM_OF_LONG_NAMES, tmp_path) as program:
+        program.wait_for("in a step")
+        with program.start_monarch("dashboard", str(program.pid), "--no-browser") as server:
+            assert server.stdout is not None
+            link = server.stdout.readline().strip()
+            context = browser.new_context(viewport={"width": 390, "height": 844})
+            tab = Tab(context, link.partition("/#")[0])
+            tab.page.goto(link)
+            tab.wait_for(".verdict", "breakpoint (main.py:")
+            pages = {
+                "now": "article canvas",
+                "stacks": "article code",
+                "waits": "main p",
+                "actions": "td",
+            }
+            for view, there in pages.items():
+                tab.open(view)
+                tab.wait_for(there)
+                assert tab.page.evaluate("document.documentElement.scrollWidth") == 390, view
+            tab.open("stacks")
+            command = tab.wait_for("article code", f"attach actor_{LONG} 1").inner_text()
+            for words in (
+                command.split()[1:],
+                ["debug", str(program.pid), "attach", f"mesh_{LONG}", "1"],
+            ):
+                said = program.monarch(*words, typed="detach\n")
+                assert "Attached to debug session" in said.stdout, said
+            context.close()
+            server.send_signal(signal.SIGINT)

@@ -28,7 +28,7 @@ import pytest
 from helpers.certificates import Identity, authority, self_signed
 from helpers.streams import Door, Inbox, Net
 from helpers.waiting import PATIENCE, wait_until
-from monarch._core.net import greeting, listener
+from monarch._core.net import dial, greeting, listener
 from monarch._core.net.trust import TRUST_ALL, Trust, trust_for
 from monarch._core.wire.channel import parse_channel
 from monarch.config import configured
@@ -53,6 +53,13 @@ as_root = pytest.mark.skipif(
 def net() -> Iterator[Net]:
     with Net() as net:
         yield net
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that is busy with other things a greeting takes its time."""
+    for side in (dial, listener):
+        monkeypatch.setattr(side, "GREETING_TIMEOUT", PATIENCE)
 
 
 @pytest.fixture

@@ -101,6 +101,16 @@ def test_the_help_of_each_command_has_an_example(monarch: Type, command: str) ->
     assert f"Example: monarch {command}" in shown.out
 
 
+def test_each_command_has_one_line_in_a_narrow_terminal(
+    monarch: Type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = monarch("--help").out.partition("─ Look ")[2]
+    lines = [line for line in shown.splitlines() if line.startswith("│")]
+    assert len(lines) > 25
+    assert [line for line in lines if line.startswith("│  ")] == []
+
+
 def test_the_paths_of_transfers_are_shown(monarch: Type) -> None:
     lines = monarch("rdma").out.splitlines()
     for path in ("copy", "vm", "cuda", "nixl", "messages"):

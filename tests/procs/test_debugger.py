@@ -14,9 +14,9 @@ from helpers import stopping
 from helpers.debugging import person
 from helpers.scripts import run_script
 from helpers.stopping import AsyncStopping, Stopping
-from helpers.waiting import wait_until
+from helpers.waiting import PATIENCE, wait_until
 from monarch._core.plane import current_hub, send_record
-from monarch.actor import Actor, ActorError, Future, endpoint
+from monarch.actor import Actor, ActorError, Future, endpoint, this_host
 from monarch.config import configured
 from monarch.debugger import sources
 from monarch.debugger.console import Terminal, _Attached
@@ -399,6 +399,31 @@ def test_a_rank_in_the_debugger_is_stopped_with_its_mesh(spawn: Spawn) -> None:
         actors.stop().get()
         assert answer.exception() is not None
         wait_until(lambda: user.rows() == [], what="the end of the session")
+
+
+def test_an_actor_goes_by_the_name_of_its_mesh_and_stacks_say_where_it_has_stopped(
+    spawn: Spawn,
+) -> None:
+    actors = spawn(2, name="trainers").spawn("s", Stopping)
+    with person() as user:
+        answers = actors.step.call(2, 1)
+        user.wait_stopped()
+        (stopped,) = [
+            each
+            for each in this_host().stacks().get(timeout=PATIENCE).classes
+            if each.mesh == "trainers" and each.ranks == (1,)
+        ]
+        line = stopped.lines[0]  # by which the dashboard knows that it is to be attached
+        assert (line.kind, line.frame.function) == ("monarch", "breakpoint")
+        user.type("attach nobody 1", "attach trainers 1")
+        user.expect("No debug session for nobody 1: none of that name has stopped")
+        user.expect("Attached to debug session for s 1")
+        user.type("detach")
+        user.expect("Detached from debug session for s 1")
+        user.type("interrupt nobody 0", "interrupt trainers 0", "cast trainers 1 continue")
+        user.expect("No actor nobody 0, and no mesh of that name")
+        user.expect("trainers 0: idle")
+        assert answers.get().values() == [6, 6]
 
 
 def test_wrong_commands_say_what_would_be_right(spawn: Spawn) -> None:

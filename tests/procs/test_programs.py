@@ -222,10 +222,12 @@ def test_none_or_several_programs_is_an_error_that_says_so(
     monkeypatch.setattr(programs, "find", lambda: several)
     with pytest.raises(
         ValueError,
-        match=r"2 programs run here, say which: 11 \(python 11.py\), 12 \(python 12.py\)",
+        match=r"2 programs run here, say which:\n  11 \(python 11.py\)\n  12 \(python 12.py\)",
     ):
         programs.connect()
-    with pytest.raises(ValueError, match=r"13 is no Monarch program of yours on this machine; 11"):
+    with pytest.raises(
+        ValueError, match="13 is no Monarch program of yours on this machine; there are:\n  11"
+    ):
         programs.connect(13)
 
 

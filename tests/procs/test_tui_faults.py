@@ -11,6 +11,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,18 @@ def test_what_was_seen_stays_with_its_age_until_the_connection_is_back() -> None
             fake.start()
             await seen.until("live", "15 collective", "1 in the way", "ccc!cccc")
             assert "LOST" not in seen.text
+
+        watching(fake.access, typed)
+
+
+def test_what_does_not_fit_ends_in_dots_and_place_and_age_come_first() -> None:
+    with fake_admin(picture_of(16)) as fake:
+
+        async def typed(seen: Seen) -> None:
+            seen.app._take_program(
+                {"command": "train.py " + "--option " * 20, "pid": 4711, "host": "h0", "since": time.time() - 3600}, ""
+            )  # fmt: skip
+            await seen.until("4711 · h0 · 60 min · train.py", "…")
 
         watching(fake.access, typed)
 

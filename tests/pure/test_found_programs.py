@@ -54,14 +54,16 @@ def test_a_file_is_the_run_that_is_meant_whether_it_is_there_or_not(tmp_path: Pa
 
 
 def test_a_word_that_is_neither_is_a_job_that_is_looked_for() -> None:
-    with pytest.raises(JobError, match="there is no job 'training' here, only none"):
+    with pytest.raises(
+        JobError, match="there is no job 'training' here, nor another one: `monarch"
+    ):
         found.found("training")
 
 
 def test_of_several_programs_a_terminal_asks_and_a_script_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with pytest.raises(ValueError, match=r"2 programs run here, say which: 22 .*, 33 \("):
+    with pytest.raises(ValueError, match=r"2 programs run here, say which:\n  22 .*\n  33 \("):
         found.found(None)
     said = at_terminal(monkeypatch, "2")
     assert found.found(None) == RUNNING[2]

@@ -87,7 +87,7 @@ def test_who_did_not_answer_is_said_on_stderr(file: str) -> None:
         (["SELECT 1", "--run", "FILE", "-f", "x.sql"], "give either SQL or --file"),
         (["run.duckdb", "SELECT 1", "--run", "FILE"], "give either PROGRAM or --program"),
         (["SELECT 1", "--run", "nowhere.duckdb"], "no run is kept at nowhere"),
-        (["SELECT 1", "-p", "me"], "there is no job 'me' here, only none: `monarch context ls` lists them"),
+        (["SELECT 1", "-p", "me"], "there is no job 'me' here, nor another one: `monarch context ls` lists them"),
         (["", "--run", "FILE"], "the query is empty"),
         (["SELECT 1", "--run", "FILE", "--timeout", "10"], "duration must be a positive number followed by ms, s, m, or h"),
         (["SELECT 1", "--run", "FILE", "--timeout", "0s"], "duration must be a positive number followed by ms, s, m, or h"),

@@ -191,7 +191,8 @@ def test_every_signal_with_a_handler_is_held_also_if_that_is_new(
     catch(number)
     with pytest.raises(Came):
         read()
-    assert steps == ["woken", "went on"]
+    # any other signal wakes as well
+    assert list(dict.fromkeys(steps)) == ["woken", "went on"] and steps[-1] == "went on"
     assert signal.getsignal(number) is raise_came
 
 

@@ -356,6 +356,13 @@ def test_c_code_that_holds_the_gil_is_blamed_by_those_who_wait() -> None:
     assert verdict([held, proc(0, busy(READS))], [held, proc(0, busy(COMPUTES))]).status == SLOW
 
 
+def test_who_hangs_does_so_since_its_call_began_where_no_caller_waits() -> None:
+    hangs = busy(READS)._replace(handles=21.0)
+    found = verdict([proc(0, hangs, size=1)])
+    assert (found.status, found.blamed[0].seconds) == (STUCK, 21.0)
+    assert " for 21 s" in found.sentence
+
+
 def test_a_host_that_is_silent_is_blamed_for_who_waits_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -38,6 +38,7 @@ class Activity(NamedTuple):
         actor_id: Of the actor.
         call: Identifies the call, by its caller, request and rank: no other that the process
             handles. Empty for a one-way message.
+        since: When that began, in seconds since 1970; None where it was less than a second ago.
     """
 
     thread: int | None
@@ -47,6 +48,7 @@ class Activity(NamedTuple):
     waits_for: str
     actor_id: int
     call: str
+    since: float | None
 
 
 def activities(hub: MessageHub) -> list[Activity]:
@@ -123,12 +125,14 @@ def _blocked(
 
 def _of(cell: ActorCell) -> Iterator[Activity]:
     noted = cell.waits.copy()
-    for task, (origin, frame) in cell.active.items():
+    for task, item in cell.active.items():
+        origin, frame = item
+        since = cell.hub.pulse.since(cell.uid, item)
         waits_for = _describe(noted[task][0]) if task in noted else ""
         call = f"{origin.peer} {frame.request} {frame.rank}" if frame.request else ""
         yield Activity(
             cell.thread, cell.record.name, decode_meta(frame.meta)[0], task, waits_for, cell.uid,
-            call,
+            call, None if since is None else since / 1e9,
         )  # fmt: skip
 
 

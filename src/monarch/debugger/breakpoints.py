@@ -61,13 +61,13 @@ def list_breakpoints(request: ControlRequest, record: ListBreakpoints) -> None:
 def selected(name: str, ranks: str) -> list[Any]:
     """The actors of this process that a command means.
 
-    They have that name, if one is given, and are of these ranks.
+    They have that name, or are of the mesh of that name, if one is given, and are of these ranks.
     """
     wanted = RankSelector(ranks) if ranks else None
     return [
         actor
         for actor in actors_of(current_hub())
-        if name in ("", actor.instance.name)
+        if name in ("", actor.instance.name, getattr(actor.instance.proc_mesh, "name", ""))
         and (wanted is None or wanted.matches(actor.instance.rank.rank, actor.instance.rank))
     ]
 

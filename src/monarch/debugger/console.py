@@ -156,7 +156,7 @@ class Console:
         rows = self.rows()
         words = {row.who.name for row in rows}
         if len(before) > 1:
-            words = {row.label for row in rows if row.who.name == before[1]}
+            words = {row.label for row in rows if row.who.goes_by(before[1])}
         return sorted(word for word in words if word.startswith(start))
 
     # commands
@@ -179,7 +179,7 @@ class Console:
     def _do_cast(self, command: DebuggerCommand) -> None:
         wanted = RankSelector(command.ranks) if command.ranks else None
         for row in self.rows():
-            if row.who.name == command.name and (
+            if row.who.goes_by(command.name) and (
                 wanted is None or wanted.matches(row.who.rank, row.who.coordinates)
             ):
                 self._send(row, command.text)
@@ -195,7 +195,7 @@ class Console:
             self._terminal.write(f"{row.who.name} {row.label}: {refused}\n")
 
     def _find(self, command: DebuggerCommand) -> protocol.Row:
-        named = [row for row in self.rows() if row.who.name == command.name]
+        named = [row for row in self.rows() if row.who.goes_by(command.name)]
         if "/" in command.ranks:
             found = [row for row in named if row.label == command.ranks]
         else:
@@ -204,8 +204,8 @@ class Console:
         if not found:
             who = f"{command.name} {command.ranks}".rstrip()
             raise LookupError(
-                f"No debug session for {who}: it has not stopped. `interrupt {who}` stops it at its"
-                " next line; `monarch stacks` shows where it is"
+                f"No debug session for {who}: none of that name has stopped. `interrupt {who}` stops"
+                " it at its next line, if it runs; `monarch stacks` shows where it is"
             )
         if len(found) > 1:
             labels = ", ".join(row.label for row in found)
@@ -258,7 +258,8 @@ class Console:
         answers = self._ask_procs(protocol.Interrupt(command.name, command.ranks))
         found = sorted(each for _, several in answers for each in several)
         if not found:
-            raise LookupError(f"No actor {command.name} {command.ranks}".rstrip())
+            who = f"{command.name} {command.ranks}".rstrip()
+            raise LookupError(f"No actor {who}, and no mesh of that name")
         for rank, place in found:
             self._terminal.write(f"{command.name} {rank}: {place}\n")
         self._terminal.write("They stop at their next line of Python.\n")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import bdb
 import os
-import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 
 from .. import config
 from .._core.plane import ControlRequest, Hub, current_hub, random_uid, send_record
+from .._words import host_here
 from ..actor import context
 from . import breakpoints, protocol, tracing
 from .session import CompletionRequest, DebugSession, Followed, Typed
@@ -71,9 +71,11 @@ def opened(kind: Callable[..., T], known: dict[tracing.Activity, T], editor: str
     if session is not None:
         return session
     hub, here = current_hub(), context()
-    rank = here.actor_instance.rank
-    name, host = here.actor_instance.name, socket.gethostname()
-    who = protocol.Who(name, rank.rank, dict(rank), host, os.getpid(), here._cell.uid)
+    instance, rank = here.actor_instance, here.actor_instance.rank
+    mesh = getattr(instance.proc_mesh, "name", "")
+    who = protocol.Who(
+        instance.name, rank.rank, dict(rank), host_here(), os.getpid(), here._cell.uid, mesh
+    )
     number = random_uid()
 
     def closed() -> None:

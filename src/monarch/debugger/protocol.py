@@ -26,6 +26,7 @@ class Who(NamedTuple):
         host: The name of its machine.
         pid: Of its process.
         uid: Id of the actor there.
+        mesh: Name of the mesh of its process.
     """
 
     name: str
@@ -34,6 +35,11 @@ class Who(NamedTuple):
     host: str
     pid: int
     uid: int
+    mesh: str = ""
+
+    def goes_by(self, name: str) -> bool:
+        """Return whether commands mean it by a name: its own, or that of its mesh."""
+        return name in (self.name, self.mesh)
 
     def __str__(self) -> str:
         return f"{self.name} {self.rank}"

@@ -87,8 +87,9 @@ def running_job(name: str) -> JobTrait:
     named = contexts_of(name)
     if not named:
         raise JobError(
-            f"there is no job {name!r} here, only {', '.join(known) or 'none'}: `monarch context"
-            " ls` lists them"
+            f"there is no job {name!r} here"
+            + (f", only {', '.join(known)}" if known else ", nor another one")
+            + ": `monarch context ls` lists them"
         )
     path = state_path(named[0])
     if not path.exists():

@@ -143,6 +143,7 @@ def _of_call(stack: ThreadStack, call: Any, waits: _Waits) -> ThreadStack:
         actor_id=call.actor_id,
         call=call.call,
         wait=waits.described(wait),
+        handles=None if call.since is None else max(0.0, time.time() - call.since),
     )
 
 

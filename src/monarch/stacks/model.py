@@ -59,6 +59,7 @@ class ThreadStack(NamedTuple):
         ran: CPU time of the thread so far, in nanoseconds; -1 if unknown.
         inside: The system call in which it is, in words; empty where it is in none, or the kernel
             does not tell.
+        handles: For how many seconds it has handled that call; None if less than one, or unknown.
     """
 
     name: str
@@ -71,6 +72,7 @@ class ThreadStack(NamedTuple):
     wait: Wait | None = None
     ran: int = -1
     inside: str = ""
+    handles: float | None = None
 
 
 class Mailbox(NamedTuple):

@@ -12,7 +12,7 @@ from ..admin.keys import ACT, VIEW
 from ..admin.processes import PROGRAM_ENDED
 from ..control import GetAdmin
 from ..programs import PATIENCE, Connection
-from .found import PROGRAM, reach
+from .found import OPTION, PROGRAM, reach
 from .json_option import JSON, print_result
 
 ADDR = Annotated[
@@ -35,6 +35,7 @@ app = typer.Typer()
 @app.command(epilog="Example: monarch admin 4711 --addr 127.0.0.1:1729")
 def admin(
     program: PROGRAM = None,
+    option: OPTION = None,
     addr: ADDR = None,
     view: VIEW_ONLY = False,
     token: Annotated[
@@ -44,7 +45,7 @@ def admin(
     root_path: ROOT_PATH = "",
     as_json: JSON = False,
 ) -> None:
-    """Print a link that lets a browser in, once, to the admin interface of a program.
+    """Print a link that lets a browser in to a program, once.
 
     If the program has none, this opens one, and serves until the program ends, or Ctrl-C.
     """
@@ -52,7 +53,7 @@ def admin(
     def show(access: dict[str, str]) -> None:
         print_result(access if as_json else access["token" if token else "link"])
 
-    with reach(program) as connection:
+    with reach(program, option) as connection:
         open_for(connection, VIEW if view else ACT, show, addr, host_name or (), root_path)
 
 

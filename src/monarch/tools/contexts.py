@@ -15,7 +15,7 @@ NAME = Annotated[str, typer.Argument(autocompletion=context_names)]
 
 app = typer.Typer(
     name="context",
-    help="Have several jobs in one folder; commands and `job.state()` use the active one.",
+    help="Have several jobs in one folder, of which one is active.",
     no_args_is_help=True,
 )
 

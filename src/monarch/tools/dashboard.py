@@ -18,7 +18,7 @@ from ..errors import SupervisionError
 from ..programs import Program, connect, find
 from ..telemetry.run_file import RunFile
 from .admin import ADDR, HOST_NAME, ROOT_PATH, VIEW_ONLY, find_access, open_for, serve
-from .found import found
+from .found import OPTION, found
 from .json_option import JSON, print_result
 
 app = typer.Typer()
@@ -33,6 +33,7 @@ def dashboard(
             help="As PROGRAM of `monarch why`, or the URL of its admin interface.",
         ),
     ] = None,
+    option: OPTION = None,
     addr: ADDR = None,
     view: VIEW_ONLY = False,
     browser: Annotated[
@@ -43,9 +44,9 @@ def dashboard(
     root_path: ROOT_PATH = "",
     as_json: JSON = False,
 ) -> None:
-    """Open the dashboard of a program in a browser, or print the link to it.
+    """Open the dashboard of a program, or print the link to it.
 
-    The link works once, within an hour.
+    The link lets a browser in, once, within an hour.
 
     It shows faults, their places and causes: the verdict, each rank, stacks, waits, logs. If the
     program has no admin interface, this opens one, and serves until the program ends, or Ctrl-C. A
@@ -63,7 +64,7 @@ def dashboard(
     if program is not None and "://" in program:
         show(_access(program, role))
         return
-    what = found(program)
+    what = found(program, option)
     if isinstance(what, Program):
         open_for(connect(what), role, show, addr, host_name or (), root_path)
         return

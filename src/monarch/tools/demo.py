@@ -23,7 +23,7 @@ def demo(
     view: Annotated[bool, typer.Option("--view", help="Let in to look only: no stacks.")] = False,
     as_json: JSON = False,
 ) -> None:
-    """Show a simulated training with a known fault, which was recorded.
+    """Show a recorded training with a known fault.
 
     It is for trying dashboards, without a cluster.
 

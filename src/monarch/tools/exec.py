@@ -65,7 +65,7 @@ def run(
     ] = False,
     kill: KILL = False,
 ) -> None:
-    """Run a command on hosts of the current job, which starts if it does not run.
+    """Run a command on hosts of the job, which starts if need be.
 
     Its output is shown line by line.
 

@@ -67,7 +67,10 @@ def logs(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
-    """Show what the ranks of a job have printed and logged, by time, running or not."""
+    """Show what ranks of a job have printed and logged, by time.
+
+    The job may have ended.
+    """
     _option("--rank", lambda: LineFilter(ranks=rank).matcher())
     _option("--grep", lambda: LineFilter(grep=grep).matcher())
     lowest = _option("--level", lambda: parse_level(level) if level else 0)

@@ -40,7 +40,7 @@ def port_forward(
     context: CONTEXT = None,
     as_json: JSON = False,
 ) -> None:
-    """Reach a TCP port of a host of the running job from here, until Ctrl-C.
+    """Reach a TCP port of a host of the job, until Ctrl-C.
 
     An example is TensorBoard, in the browser here.
 

@@ -38,7 +38,7 @@ def profile(
     ] = False,
     as_json: JSON = False,
 ) -> None:
-    """Record what all processes of a program do: messages, spans, steps, who sent what.
+    """Record what processes of a program do: messages, spans.
 
     ui.perfetto.dev opens the file.
 

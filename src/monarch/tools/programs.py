@@ -11,7 +11,7 @@ import typer
 from .._words import duration
 from ..errors import SupervisionError
 from ..programs import Program, connect, find, procs_of
-from .found import PROGRAM, found, pending
+from .found import OPTION, PROGRAM, found, pending
 from .json_option import JSON, print_result, print_table
 from .utils import Misuse
 
@@ -19,9 +19,9 @@ app = typer.Typer()
 
 
 @app.command("list", epilog="Example: monarch list")
-def list_programs(program: PROGRAM = None, as_json: JSON = False) -> None:
-    """Show your running programs and workers here, with hosts and meshes."""
-    rows = [_row(each) for each in _chosen(program)]
+def list_programs(program: PROGRAM = None, option: OPTION = None, as_json: JSON = False) -> None:
+    """Show your running programs and workers, hosts and meshes."""
+    rows = [_row(each) for each in _chosen(program, option)]
     if as_json:
         print_result(rows, 2)
     elif rows:
@@ -38,8 +38,8 @@ def _cells(row: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
-def _chosen(program: str | None) -> list[Program]:
-    one = None if program is None else found(program)
+def _chosen(program: str | None, option: str | None) -> list[Program]:
+    one = None if program is None and option is None else found(program, option)
     if isinstance(one, Path):
         raise Misuse(f"{one} is a file: of programs that run, say which")
     return find() if one is None else [one]

@@ -53,7 +53,7 @@ def query(
     option: OPTION = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
-    """Ask a running program in SQL: its actors, processes, hosts, messages, waits, logs.
+    """Ask a program in SQL: its actors, hosts, messages, waits.
 
     SHOW TABLES says what there is.
 

@@ -46,7 +46,7 @@ def report(
     ] = None,
     as_json: JSON = False,
 ) -> None:
-    """Pack what the report of a bug needs: versions, settings, logs, failures.
+    """Pack what the report of a bug needs, such as logs.
 
     They are those of this folder.
 

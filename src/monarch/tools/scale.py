@@ -49,7 +49,7 @@ def scale(
 
 @app.command(epilog="Example: monarch bounce")
 def bounce(context: CONTEXT = None, as_json: JSON = False) -> None:
-    """Start the workers of a running job anew, in the same allocation.
+    """Start the workers of a job anew, in the same allocation.
 
     They are on the same hosts, and have the code and settings of now.
 

@@ -43,7 +43,7 @@ def run(
         list[str] | None, typer.Argument(metavar="[OPTIONS] SCRIPT [ARGS]...")
     ] = None,
 ) -> None:
-    """Run a script on every rank of some hosts, as torchrun does, with its options.
+    """Run a script on every rank of some hosts, as torchrun does.
 
     `monarch run --help` lists them.
     """

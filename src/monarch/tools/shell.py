@@ -30,7 +30,7 @@ def shell(
     workdir: WORKDIR = None,
     kill: KILL = False,
 ) -> None:
-    """Open a shell on a host of the current job, which starts if it does not run.
+    """Open a shell on a host of the job, which starts if need be.
 
     The exit status is the shell's.
 

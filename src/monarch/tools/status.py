@@ -41,7 +41,7 @@ def status(
     timeout: Annotated[float, typer.Option(help="Seconds to wait for its hosts.")] = 10.0,
     as_json: JSON = False,
 ) -> None:
-    """Show the job of a context: whether it runs, and its hosts with what runs there.
+    """Show the job of a context, its hosts, and what runs there.
 
     Starts nothing.
 

@@ -12,7 +12,7 @@ app = typer.Typer()
 
 @app.command(name="rdma", epilog="Example: monarch rdma")
 def transfers(as_json: JSON = False) -> None:
-    """Show which paths one-sided transfers take from here, and why not the others."""
+    """Show which paths transfers of memory take from here, and why."""
     buffer = rdma.RDMABuffer(bytearray(1))
     with actor.this_host().spawn_procs() as procs:
         explanation = buffer.explain(procs)

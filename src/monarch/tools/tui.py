@@ -76,9 +76,9 @@ def tui(
         ),
     ] = False,
 ) -> None:
-    """Watch a program in the terminal: verdict, ranks, stacks, waits, logs, SQL.
+    """Watch a program in the terminal.
 
-    Without --addr, a program of this machine. ? shows the keys.
+    Screens: verdict, ranks, stacks, waits, logs, failures, tree, SQL. Without --addr, a program of this machine. ? shows the keys.
     """
     if not diagnose:
         if importlib.util.find_spec("textual") is None:

@@ -29,7 +29,7 @@ def why(
     ] = 1.0,
     as_json: JSON = False,
 ) -> None:
-    """Say in one sentence why a program does not go on, or that it does.
+    """Say why a program does not go on, or that it does.
 
     Then: what each rank does, equal ones together; who waits for whom; troubles of processes and
     hosts. Those who hold up the others are marked with >. Exit status 0 if it is fine, 3 if it is

@@ -92,7 +92,7 @@ def secret(
     ] = None,
     as_json: JSON = False,
 ) -> None:
-    """Make a new shared secret, by which clients and workers let each other in."""
+    """Make a secret by which clients and workers let each other in."""
     if path is None:
         made = trust.make_secret()
         print_result({"secret": made} if as_json else made)

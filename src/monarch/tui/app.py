@@ -156,7 +156,7 @@ class Dashboard(App[None]):
         self._feed: Feed | None = None
         self._held = False
         self._said = ""
-        self._program, self._since = "", 0.0  # which, once the server has told
+        self._program, self._place, self._since = "", "", 0.0  # which, once the server has told
         self._colourless = bool(os.environ.get("NO_COLOR"))
 
     def compose(self) -> ComposeResult:
@@ -180,8 +180,9 @@ class Dashboard(App[None]):
 
     def _take_program(self, about: Any, trouble: str) -> None:
         if about and not trouble:
-            known = map(about.get, ("command", "pid", "host"))
-            self._program = " · ".join(str(each) for each in known if each)
+            self._program = about["command"]  # last: a long one is cut
+            known = map(about.get, ("pid", "host"))
+            self._place = " · ".join(str(each) for each in known if each)
             self._since = float(about.get("since") or 0)
 
     def on_unmount(self) -> None:
@@ -351,24 +352,24 @@ class Dashboard(App[None]):
             )
 
     def _show_status(self) -> None:
-        tabs = Text("")
+        tabs, status = (Text(no_wrap=True, overflow="ellipsis") for _ in range(2))
         for number, pane in enumerate(self.panes, 1):
             tabs.append(f" {number} {pane.TITLE} ", "bold reverse" if pane is self._pane else "")
-        status = Text("")
         note = ""
         with self._pane.reading():
             note = self._pane.note()
         trouble, state = self._connection()
         status.append(plain(state), _STALE if trouble else "")
-        age = f" · {duration(time.time() - self._since)}" if self._since else ""
-        for text in (self._said or note, f"{self._program or self._access.url}{age}"):
+        age = f"{duration(time.time() - self._since)} · " if self._since else ""
+        place = f"{self._place} · {age}{self._program}" if self._program else self._access.url
+        for text in (self._said or note, place):
             if text:
                 status.append("  •  ", "dim")
                 status.append(plain(text))
         self._tabs.update(tabs)
         self._status.update(status)
         keys = f"? help  q quit  / find  f hold  {self._pane.HINTS}"
-        self._keys.update(Text(keys, "dim"))
+        self._keys.update(Text(keys, "dim", no_wrap=True, overflow="ellipsis"))
 
     def _connection(self) -> tuple[bool, str]:
         """Return whether the connection is lost, and the text about it."""

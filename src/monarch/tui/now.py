@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
@@ -180,12 +181,15 @@ def _beside(
 
 def _failures(failures: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
     if failures:
-        yield [(f"{len(failures):,} failures, the first one first", "bold")]
+        many = f"{len(failures):,} failures, the first one first" if failures[1:] else "1 failure"
+        yield [(many, "bold")]
     for each in failures[:_MOST_FAILURES]:
         message = each["message"].partition("\n")[0]
         style = "dim" if each["is_propagated"] else "red"
+        at = each["occurred_us"]
+        ago = f", {duration(max(0.0, time.time() - at / 1e6))} ago" if at else ""
         yield [
-            ("  " + str(each["root_cause"] or each["reference"]), "bold"),
+            ("  " + str(each["root_cause"] or each["reference"]) + ago, "bold"),
             (f"  {message}", style),
         ]
     if len(failures) > _MOST_FAILURES:

@@ -135,9 +135,13 @@ class Sql(Pane):
         assert self._answer is not None
         row = self._answer["rows"][index]
         return [
-            (f"{plain(_text(row[name])[:width]):<{width}}  ", "")
+            (f"{_cut(plain(_text(row[name])), width):<{width}}  ", "")
             for name, width in zip(self._answer["columns"], self._widths, strict=True)
         ]
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def _text(value: Any) -> str:

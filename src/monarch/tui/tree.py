@@ -168,7 +168,8 @@ class TreePane(Pane):
 
     def _row(self, node: TreeLine) -> Row:
         mark = "  " if not node.children else "▶ " if self._is_collapsed(node) else "▼ "
-        count = f" ({node.children} actors)" if node.depth == 1 else ""
+        actors = "1 actor" if node.children == 1 else f"{node.children} actors"
+        count = f" ({actors})" if node.depth == 1 else ""
         _, _, status = node.label.partition(" (") if node.depth == 2 else ("", "", "")
         style = next((style for name, style in _STATUS.items() if status.startswith(name)), "")
         return [("  " * node.depth + mark, "dim"), (node.label + count, style)]

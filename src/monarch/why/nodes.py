@@ -40,7 +40,7 @@ class RankActivity:
         mesh: Sets its mesh apart from others; see `mesh_of`.
         state: See `model.STATES`.
         reason: As of `Standing`.
-        seconds: For how long it has waited, if that is known.
+        seconds: For how long it has waited, else handled its call, if that is known.
         ran: Whether its thread has run at all between the looks, and where it was; see
             `in_process`.
         in_process: Of the time between the looks, in which any thread of its process has run.
@@ -61,7 +61,9 @@ class RankActivity:
 
     def __post_init__(self) -> None:
         self.mesh = mesh_of(self.proc)
-        self.seconds = self.wait.age if self.wait is not None else None
+        self.seconds = self.thread.handles if self.thread is not None else None
+        if self.wait is not None:
+            self.seconds = self.wait.age
 
     @property
     def actor(self) -> str:

@@ -26,7 +26,7 @@ def install() -> None:
         return source_lines(filename)
 
     update_cache.__wrapped__ = update  # type: ignore[attr-defined]  # as functools.wraps does
-    sys.breakpointhook = _stop
+    sys.breakpointhook = breakpoint
     linecache.updatecache = update_cache
 
 
@@ -44,7 +44,7 @@ def offer(hub: Hub) -> None:
         send_record(hub, hub.root, record)
 
 
-def _stop(*args: object, **kwargs: object) -> None:
+def breakpoint(*args: object, **kwargs: object) -> None:  # noqa: A001 - stacks show this name
     stop_here(sys._getframe(1))
 
 

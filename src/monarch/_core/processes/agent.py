@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ... import config
 from ..._lazy import note
-from ..._words import HOST_NAMES
+from ..._words import HOST_NAMES, host_here
 from ..calls.pending import countdown
 from ..hub import control_records as records
 from ..hub.contracts import Origin
@@ -94,9 +94,8 @@ class Agent(ControlService):
     def describe_host(self, ended: bool = False) -> records.HostDescription:
         own, root = self.hub.address, self.hub.root
         pid, hostname = os.getpid(), os.environ.get("MONARCH_MACHINE") or socket.gethostname()
-        machine = os.environ.get("MONARCH_HOST") or hostname
         return records.HostDescription(
-            own, pid, root, pid if root == own else os.getppid(), machine, list(self._attached),
+            own, pid, root, pid if root == own else os.getppid(), host_here(), list(self._attached),
             self.procs.describe(ended), hostname=hostname,
             names={host: HOST_NAMES[host] for host in self._attached if host in HOST_NAMES},
         )  # fmt: skip
