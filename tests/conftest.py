@@ -186,6 +186,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             os._exit(70)  # a fresh worker takes its place
         pytest.exit("the I/O thread of this process does not answer", returncode=70)
     _freeze_modules(item.path)
+    for name in ("MONARCH_HOST", "MONARCH_MACHINE"):  # of a worker that a test was
+        os.environ.pop(name, None)
     _patch.undo()
     if _on_processes(item):
         from monarch._core.mesh import launch

@@ -71,8 +71,7 @@ JUMPS = """() => new Promise((tell) => {
 
 
 LAST = {
-    "now": "[aria-label='Load of hosts'] td.number", "hosts": "[aria-label=Processes] td.number", "waits": "main p",
-    "messages": "[aria-label='Handled so far'] td.number", "metrics": "figure li",
+    "now": "[aria-label='Load of hosts'] td.number", "hosts": "[aria-label=Processes] td.number", "waits": "td",
 }  # fmt: skip
 """What comes last on a page."""
 

@@ -94,14 +94,14 @@ def test_names_of_any_length_fit_a_phone_and_its_commands_reach_the_rank(
     browser: Any, tmp_path: Path
 ) -> None:
     with running(PROGRAM_OF_LONG_NAMES, tmp_path) as program:
-        program.wait_for("in a step")
+        program.wait_for(f"[mesh_{LONG} 1] in a step")
         with program.start_monarch("dashboard", str(program.pid), "--no-browser") as server:
             assert server.stdout is not None
             link = server.stdout.readline().strip()
             context = browser.new_context(viewport={"width": 390, "height": 844})
             tab = Tab(context, link.partition("/#")[0])
             tab.page.goto(link)
-            tab.wait_for(".verdict", "breakpoint (main.py:")
+            tab.wait_for(".verdict", "breakpoint (")
             pages = {
                 "now": "article canvas",
                 "stacks": "article code",

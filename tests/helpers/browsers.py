@@ -92,7 +92,9 @@ class Tab:
         """Go to a view: ``logs?mesh=trainers``. What is shown then is no longer the last one."""
         self.page.goto(f"{self._url}/#/{view}")
         path = view.partition("?")[0]
-        self.page.locator(f"nav a[aria-current][href^='#/{path}']").wait_for()
+        # on a phone the menu is closed
+        current = self.page.locator(f"nav a[aria-current][href^='#/{path}']")
+        current.wait_for(state="attached")
         return self.page
 
     def wait_for(self, selector: str, text: str | re.Pattern[str] = "") -> Any:

@@ -7,7 +7,7 @@ import re
 WALKS = {
     "missing-collective": ("Stuck", "trainers[10]", "recv_into (data.py:31)"),
     "straggler": ("Slow", "trainers[10]", "slower than the others by"),
-    "lost-rank": ("Stuck", "without trainers[10]", "exited with non-zero code 3"),
+    "lost-rank": ("Stuck", "without trainers[10]: the process exited with non", "zero code 3, "),
     "dead-rank": (
         "Stuck",
         "without trainers[10]",

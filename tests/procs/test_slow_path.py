@@ -113,7 +113,7 @@ def test_each_of_many_calls_in_flight_costs_no_more_than_one_that_is_waited_for(
             future.get()
 
     limits = {name: CALLS * limit for name, limit in ROUND_TRIP.items()}
-    limits |= {"send": 1.01 * CALLS, "written": CALLS, "python": 50 * CALLS}
+    limits |= {"send": 1.01 * CALLS, "written": CALLS, "python": 50 * CALLS, "signal": 4 * CALLS}
     assert not too_much(actor, once, limits, limits)
 
 

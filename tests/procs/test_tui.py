@@ -100,7 +100,7 @@ def test_now_says_what_is_wrong_and_shows_a_cell_for_each_rank(watched: Watched)
         "Stuck",
         "tuitrainers  4 ranks  hosts 2 × gpus 2  w 2 waits  · 2 idle",
         "ww··",
-        "1 failures",
+        "1 failure",
         "! tuislow",
     )
 

@@ -119,7 +119,7 @@ class Dashboard(App[None]):
     ENABLE_COMMAND_PALETTE = False
     CSS = """
     Screen { layout: vertical; }
-    .line { height: 1; width: 1fr; }
+    .line { height: 1; width: 1fr; text-wrap: nowrap; text-overflow: ellipsis; }
     #body { height: 1fr; }
     #find { height: 1; border: none; padding: 0; display: none; }
     """
@@ -352,7 +352,7 @@ class Dashboard(App[None]):
             )
 
     def _show_status(self) -> None:
-        tabs, status = (Text(no_wrap=True, overflow="ellipsis") for _ in range(2))
+        tabs, status = Text(""), Text("")
         for number, pane in enumerate(self.panes, 1):
             tabs.append(f" {number} {pane.TITLE} ", "bold reverse" if pane is self._pane else "")
         note = ""
@@ -369,7 +369,7 @@ class Dashboard(App[None]):
         self._tabs.update(tabs)
         self._status.update(status)
         keys = f"? help  q quit  / find  f hold  {self._pane.HINTS}"
-        self._keys.update(Text(keys, "dim", no_wrap=True, overflow="ellipsis"))
+        self._keys.update(Text(keys, "dim"))
 
     def _connection(self) -> tuple[bool, str]:
         """Return whether the connection is lost, and the text about it."""
