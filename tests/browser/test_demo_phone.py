@@ -85,7 +85,7 @@ def test_nothing_jumps_when_answers_come(browser: Any, tab: Tab, view: str, size
     tab.wait_for(LAST[view])
     # what web.dev calls good
     assert page.evaluate(JUMPS) < 0.1
-    page.set_viewport_size(DESK)
+    page.set_viewport_size({"width": 1440, "height": 900})
 
 
 def test_each_page_says_of_what_program_it_is_and_how_that_is(tab: Tab) -> None:
