@@ -76,9 +76,7 @@ class Seen:
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     with chromium() as browser, running(PROGRAM, tmp_path_factory.mktemp("dashboard")) as program:
         program.wait_for("go")
-        with program.start_monarch("dashboard", str(program.pid), "--no-browser") as server:
-            assert server.stdout is not None
-            link = server.stdout.readline().strip()
+        with program.dashboard() as (link, server):
             where = urlsplit(link)
             url = f"{where.scheme}://{where.netloc}"
             context = browser.new_context(viewport={"width": 1280, "height": 800})
@@ -86,9 +84,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
             tab = Tab(context, url)
             tab.page.goto(link)
             tab.wait_for(".verdict")
-            yield Seen(program, server.pid, url, tab)
+            yield Seen(program, server, url, tab)
             context.close()
-            server.send_signal(signal.SIGINT)
 
 
 @pytest.fixture(scope="module")

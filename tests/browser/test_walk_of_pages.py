@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +48,7 @@ def test_a_program_that_goes_on_without_a_rank_has_an_amber_light(
 ) -> None:
     with running(GOES_ON, tmp_path) as program:
         program.wait_for("[bosses 0] lost")
-        with program.start_monarch("dashboard", str(program.pid), "--no-browser") as server:
-            assert server.stdout is not None
-            link = server.stdout.readline().strip()
+        with program.dashboard() as (link, _):
             context = browser.new_context(viewport={"width": 1280, "height": 800})
             tab = Tab(context, link.partition("/#")[0])
             tab.page.goto(link)
@@ -68,7 +65,6 @@ def test_a_program_that_goes_on_without_a_rank_has_an_amber_light(
             kept = "None. Single messages are kept of actors that were spawned with"
             assert kept in tab.wait_for("p.quiet", "None").inner_text()
             context.close()
-            server.send_signal(signal.SIGINT)
 
 
 LONG = "a_name_of_any_length_" * 4
@@ -95,9 +91,7 @@ def test_names_of_any_length_fit_a_phone_and_its_commands_reach_the_rank(
 ) -> None:
     with running(PROGRAM_OF_LONG_NAMES, tmp_path) as program:
         program.wait_for(f"[mesh_{LONG} 1] in a step")
-        with program.start_monarch("dashboard", str(program.pid), "--no-browser") as server:
-            assert server.stdout is not None
-            link = server.stdout.readline().strip()
+        with program.dashboard() as (link, _):
             context = browser.new_context(viewport={"width": 390, "height": 844})
             tab = Tab(context, link.partition("/#")[0])
             tab.page.goto(link)
@@ -121,4 +115,3 @@ def test_names_of_any_length_fit_a_phone_and_its_commands_reach_the_rank(
                 said = program.monarch(*words, typed="detach\n")
                 assert "Attached to debug session" in said.stdout, said
             context.close()
-            server.send_signal(signal.SIGINT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -84,6 +85,16 @@ class RunningProgram:
             stdout=subprocess.PIPE,
             text=True,
         )
+
+    @contextmanager
+    def dashboard(self) -> Iterator[tuple[str, int]]:
+        """The link to its dashboard, and the process that serves it; which is ended by Ctrl-C."""
+        with self.start_monarch("dashboard", str(self.pid), "--no-browser") as server:
+            assert server.stdout is not None
+            try:
+                yield server.stdout.readline().strip(), server.pid
+            finally:
+                server.send_signal(signal.SIGINT)
 
     def _run(
         self, command: list[str], timeout: float, typed: str = "", env: Mapping[str, str] = {}

@@ -78,7 +78,8 @@ def tui(
 ) -> None:
     """Watch a program in the terminal.
 
-    Screens: verdict, ranks, stacks, waits, logs, failures, tree, SQL. Without --addr, a program of this machine. ? shows the keys.
+    Screens: verdict, ranks, stacks, waits, logs, failures, tree, SQL. Without --addr, a program of
+    this machine. ? shows the keys.
     """
     if not diagnose:
         if importlib.util.find_spec("textual") is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from .http import Line
 from .pane import Folded
 from .sources import NowSource
-from .text import Row, duration, looking, wrapped
+from .text import Row, ago, looking, wrapped
 
 
 class Failures(Folded):
@@ -70,8 +69,7 @@ class Failures(Folded):
 
 def _head(failure: Mapping[str, Any]) -> Row:
     at = failure["occurred_us"]
-    ago = f"{duration(max(0.0, time.time() - (at or 0) / 1e6))} ago"
-    when = f"{datetime.fromtimestamp(at / 1e6):%H:%M:%S} {ago} " if at else ""
+    when = f"{datetime.fromtimestamp(at / 1e6):%H:%M:%S} {ago(at)} " if at else ""
     message = failure["message"].partition("\n")[0]
     return [
         (when, "dim"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
@@ -15,7 +14,7 @@ from ..logs.ranks import runs
 from .pane import Pane
 from .picture import BLAMED, LOOKS, Look, drawn
 from .sources import NowSource
-from .text import Row, duration, folded, looking, size, wrapped
+from .text import Row, ago, duration, folded, looking, size, wrapped
 
 _LATE = "bold yellow"
 STATUS = {"fine": "bold green", "slow": _LATE, "degraded": _LATE, "stuck": "bold red"}
@@ -187,9 +186,9 @@ def _failures(failures: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
         message = each["message"].partition("\n")[0]
         style = "dim" if each["is_propagated"] else "red"
         at = each["occurred_us"]
-        ago = f", {duration(max(0.0, time.time() - at / 1e6))} ago" if at else ""
+        when = f", {ago(at)}" if at else ""
         yield [
-            ("  " + str(each["root_cause"] or each["reference"]) + ago, "bold"),
+            ("  " + str(each["root_cause"] or each["reference"]) + when, "bold"),
             (f"  {message}", style),
         ]
     if len(failures) > _MOST_FAILURES:

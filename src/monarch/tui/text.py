@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import overload
 
@@ -94,6 +95,11 @@ def duration(seconds: float | None) -> str:
     if seconds is None:
         return ""
     return f"{max(0.0, seconds):.1f} s" if seconds < 10 else _words.duration(seconds)
+
+
+def ago(microseconds: float) -> str:
+    """How long a time is past, which is given since 1970: ``43 s ago``."""
+    return f"{duration(time.time() - microseconds / 1e6)} ago"
 
 
 def size(number: float | None) -> str:
