@@ -422,7 +422,7 @@ def test_an_actor_goes_by_the_name_of_its_mesh_and_stacks_say_where_it_has_stopp
         user.expect("Detached from debug session for s 1")
         user.type("interrupt nobody 0")
         user.expect("No actor nobody 0, and no mesh of that name")
-        user.type("cast trainers 1 continue")
+        user.type("cast trainers ranks(1) continue")
         assert answers.get(timeout=PATIENCE).values() == [6, 6]
 
 
