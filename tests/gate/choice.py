@@ -54,6 +54,11 @@ IN_THIRDS = frozenset(
 """Files about Slurm, ssh, Ray, Kubernetes' stand-in and notebooks, networks of namespaces, torch's
 compiler and DataLoader, every demo, and the example of many roles."""
 TIERS_IN_THIRDS = frozenset(("browser", "slow"))
+TOGETHER = frozenset(
+    f"test_{name}.py"
+    for name in ("dashboard_charts", "dashboard_links", "demo_phone", "names_of_0_7", "ray_job", "typing")
+)  # fmt: skip
+"""Files whose tests share something that is costly to make: of these a run does all or nothing."""
 TIERS_OF_A_PLAIN_RUN = frozenset(("bench", "pure"))
 """All of these folders runs there, so `--rest` does not read them."""
 OF_OTHERS = frozenset(("kubernetes", "slurm", "ssh"))
@@ -117,7 +122,10 @@ def in_thirds(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in set(items).difference(others):
         if item.get_closest_marker("process"):
             variants[item.nodeid.partition("[")[0]].append(item)
-    kept = {*part_of(others)}
+    files = sorted({item.path for item in others if item.path.name in TOGETHER})
+    together = part_of(files)
+    kept = {*part_of(item for item in others if item.path not in files)}
+    kept.update(item for item in others if item.path in together)
     for ids in variants.values():
         ids.sort(key=lambda item: item.nodeid)
         kept.update(part_of(ids) or [ids[int(TURN) % len(ids)]])

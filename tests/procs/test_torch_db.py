@@ -24,6 +24,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_one_of_ten_operations_of_torchs_database_is_right_or_refused() -> None:
     outcomes = tried(chosen(0.1))
@@ -34,6 +35,7 @@ def test_one_of_ten_operations_of_torchs_database_is_right_or_refused() -> None:
     assert found["samples"]["right"] > 9 * found["samples"].get("refused", 0)
 
 
+@pytest.mark.slow
 @for_each("of, share", [("modules", 0.06), ("optimizers", 0.2), ("mistakes", 0.04)])
 def test_a_few_of_torchs_other_databases_are_right_or_refused(of: str, share: float) -> None:
     found = summary(tried(chosen(share, of=of), most=8))

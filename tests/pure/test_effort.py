@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.choice import IN_THIRDS
+from gate.choice import IN_THIRDS, TOGETHER
 from helpers import effort
 
 TESTS = Path(__file__).parent.parent
@@ -25,4 +25,4 @@ def test_three_runs_that_follow_each_other_do_everything_once(
 
 
 def test_what_is_done_in_thirds_is_there() -> None:
-    assert IN_THIRDS <= {path.name for path in TESTS.rglob("test_*.py")}
+    assert IN_THIRDS | TOGETHER <= {path.name for path in TESTS.rglob("test_*.py")}
