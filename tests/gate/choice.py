@@ -56,8 +56,16 @@ compiler and DataLoader, every demo, and the example of many roles."""
 TIERS_IN_THIRDS = frozenset(("browser", "slow"))
 TOGETHER = frozenset(
     f"test_{name}.py"
-    for name in ("dashboard_charts", "dashboard_links", "demo_phone", "names_of_0_7", "ray_job", "typing")
-)  # fmt: skip
+    for name in (
+        "dashboard_charts",
+        "dashboard_links",
+        "demo_phone",
+        "names_of_0_7",
+        "pictures",
+        "ray_job",
+        "typing",
+    )
+)
 """Files whose tests share something that is costly to make: of these a run does all or nothing."""
 TIERS_OF_A_PLAIN_RUN = frozenset(("bench", "pure"))
 """All of these folders runs there, so `--rest` does not read them."""
