@@ -24,7 +24,6 @@ pytestmark = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_one_of_ten_operations_of_torchs_database_is_right_or_refused() -> None:
     outcomes = tried(chosen(0.1))
