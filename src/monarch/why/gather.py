@@ -78,9 +78,9 @@ def _look_twice(
     found, held = paces.get() if paces is not None else ({}, Counter[str]())
     marks = ((each, pace) for each in found for pace in found[each] if not pace.endpoint)
     stepped: dict[Any, float] = {each: between + pace.ago / 1e6 for each, pace in marks}
-    late = stragglers(second.procs, found)
+    late, unclear = stragglers(second.procs, found)
     second.procs = tuple(each._replace(stepped=stepped.get(each.address)) for each in second.procs)
-    return judge(first, second, between, late, held.most_common())
+    return judge(first, second, between, late, held.most_common(), unclear)
 
 
 _Found: TypeAlias = "tuple[Mapping[ProcAddress, list[Pace]], Counter[str]]"

@@ -25,8 +25,8 @@ from .._words import NO_REPLICA, host_named
 from ..stacks.model import CLIENT, ProcStacks, ThreadStack
 from ..stacks.report import Stacks
 from . import graph, model, words
-from .nodes import RankActivity, full_mailboxes, mesh_of, nodes_of
-from .steps import Straggler
+from .nodes import RankActivity, collective, full_mailboxes, mesh_of, nodes_of
+from .steps import Straggler, untold
 
 _STILL = set(model.STATES) - {model.RUNS, model.POLLS}
 # Of the time, of the processes in a collective; those in which it hangs look for data for a quarter
@@ -41,6 +41,7 @@ def judge(
     seconds: float,
     late: Sequence[Straggler] = (),
     held: Sequence[tuple[str, int]] = (),
+    unclear: str = "",
 ) -> model.Verdict:
     """Compare two looks.
 
@@ -52,13 +53,17 @@ def judge(
             some is slow, not fine.
         held: Names of services and their calls that are not answered, the largest number first.
             Where consumers wait for items of a queue, that is where most of them are.
+        unclear: Why marked steps can't tell who is late, if so.
     """
     case = _Case(first, second, seconds)
     verdict = case.verdict()
     sentence = verdict.sentence
-    if late and verdict.status in (model.FINE, model.DEGRADED):
-        more = f"; and {len(late) - 1} more" if len(late) > 1 else ""
-        verdict, sentence = replace(verdict, status=model.SLOW), f"Slow: {late[0]}{more}."
+    if verdict.status in (model.FINE, model.DEGRADED):
+        if late:
+            more = f"; and {len(late) - 1} more" if len(late) > 1 else ""
+            verdict, sentence = replace(verdict, status=model.SLOW), f"Slow: {late[0]}{more}."
+        elif unclear := unclear or case.shared_steps():
+            sentence = f"{sentence[:-1]}; {unclear}."
     empty = " and ".join(case.empty_queues())
     if empty and held and (most := held[0])[1]:
         has = f"{most[0]} has most calls of services, {most[1]} of {sum(each for _, each in held)}"
@@ -93,6 +98,14 @@ class _Case:
     def empty_queues(self) -> list[str]:
         """The queues and replay buffers in which consumers wait for items."""
         return sorted({node.actor for node in self._nodes if node.is_for_items})
+
+    def shared_steps(self) -> str:
+        """Say that ranks which mark steps wait for each other within one, where that is seen."""
+        for node in self._nodes:
+            called = node.thread is not None and collective(node.thread.frames)
+            if called and node.proc.stepped is not None and node.proc.size > 1:
+                return untold(node.proc.mesh, f"within one, all ranks wait for the last in {called}")
+        return ""
 
     # the graph
 

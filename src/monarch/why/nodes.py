@@ -128,7 +128,7 @@ def place(lines: Sequence[ShownFrame]) -> str:
     """The place of a stack, for people: what the program has called, and from where."""
     text = headline(lines)
     function, _, where = text.rpartition(" at ")
-    called = _collective([line.frame for line in lines])
+    called = collective([line.frame for line in lines])
     if not where:
         return text
     return f"{called or function} ({where})"
@@ -267,7 +267,7 @@ def _state(
         )
     if thread.wait is not None or (thread.waits_for and lines[0].kind == ENGINE):
         return WAITS, f"waits for {thread.waits_for.partition(';')[0]}"
-    if _collective(thread.frames):
+    if collective(thread.frames):
         return COLLECTIVE, ""
     if share >= _COMPUTES:
         return RUNS, ""
@@ -276,7 +276,7 @@ def _state(
     return STANDS, thread.inside
 
 
-def _collective(frames: Sequence[Frame]) -> str:
+def collective(frames: Sequence[Frame]) -> str:
     """The collective that a stack is in, as the program has called it; empty if none."""
     for frame in reversed(frames):
         if _COLLECTIVE_FILES.search(frame.file) and _COLLECTIVES.fullmatch(frame.function):

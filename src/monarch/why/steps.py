@@ -20,20 +20,22 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from statistics import median
+from statistics import median, median_low
+from typing import TypeAlias
 
 from .._core.plane import ProcAddress
 from .._namedtuple import NamedTuple
 from .._words import duration
-from ..stacks.model import ProcStacks
+from ..stacks.model import CLIENT, ProcStacks
 from .pace import Pace
 
 _FEWEST = 12  # steps
-_RANKS = 3  # of two, neither is known to be the odd one
 _SLOWER = 1.2
 _SHORTEST = 0.01  # seconds: differences in shorter steps have more to do with the machine
 _CHANCE = 0.01
 _STALE = 10  # steps' time without a step: it does not go on, which is another verdict
+
+_Rank: TypeAlias = "tuple[ProcStacks, Sequence[int]]"  # with the times of its steps
 
 
 class Straggler(NamedTuple):
@@ -73,42 +75,70 @@ class Straggler(NamedTuple):
 
 def stragglers(
     procs: Sequence[ProcStacks], paces: Mapping[ProcAddress, Sequence[Pace]]
-) -> tuple[Straggler, ...]:
-    """Return the stragglers, the slowest first.
+) -> tuple[tuple[Straggler, ...], str]:
+    """Return the stragglers, the slowest first, and why marked steps can't tell them.
 
-    An actor that marks steps is looked at by these, and by its calls otherwise.
+    The second is empty where they can, and where none are marked. An actor that marks steps is
+    looked at by these, and by its calls otherwise.
 
     Args:
         procs: Stacks of the processes.
         paces: By address of the process.
     """
     marked = {pace.actor_id for each in paces.values() for pace in each if not pace.endpoint}
-    groups: defaultdict[tuple[int, str], list[tuple[ProcStacks, Sequence[int]]]] = defaultdict(list)
+    groups: defaultdict[tuple[int, str], list[_Rank]] = defaultdict(list)
     for proc in procs:
         for pace in paces.get(proc.address, ()) if proc.address is not None else ():
-            if (pace.endpoint and pace.actor_id in marked) or len(pace.took) < _FEWEST:
+            if pace.endpoint and pace.actor_id in marked:
                 continue
             if pace.ago <= _STALE * pace.longest:
                 groups[pace.actor_id, pace.endpoint].append((proc, pace.took))
-    found = [each for (_, endpoint), ranks in groups.items() for each in _of_group(endpoint, ranks)]
-    return tuple(sorted(found, key=lambda each: each.usual / each.seconds))
+    found, unclear = list[Straggler](), ""
+    for (uid, endpoint), ranks in groups.items():
+        late, why = _of_group(endpoint, [each for each in ranks if len(each[1]) >= _FEWEST])
+        found += late
+        why = "" if late or endpoint else _too_few(procs, uid, ranks) or why
+        if why and (ranks[0][0].mesh != CLIENT or len(marked) == 1):
+            unclear = untold(ranks[0][0].mesh, why)
+    return tuple(sorted(found, key=lambda each: each.usual / each.seconds)), unclear
 
 
-def _of_group(endpoint: str, ranks: Sequence[tuple[ProcStacks, Sequence[int]]]) -> list[Straggler]:
-    if len(ranks) < _RANKS:
-        return []
+def untold(mesh: str, why: str) -> str:
+    """Say that marked steps can't tell the slow ranks of a mesh."""
+    of = "" if mesh == CLIENT else f" of {mesh}"
+    return f"slow ranks{of} can't be told from marked steps: {why}"
+
+
+def _too_few(procs: Sequence[ProcStacks], actor_id: int, ranks: Sequence[_Rank]) -> str:
+    """Say that too few ranks of an actor mark steps, or have marked too few, if so."""
+    if ranks[0][0].mesh == CLIENT:
+        return "the program itself marks them, for all ranks" if len(procs) > 2 else ""
+    of = sum(any(box.actor_id == actor_id for box in proc.mailboxes) for proc in procs)
+    if len(ranks) < of:
+        return f"{len(ranks)} of {of} ranks {'marks' if len(ranks) == 1 else 'mark'} them"
+    short = sum(len(took) < _FEWEST for _, took in ranks)
+    if not short or len(ranks) == 1:
+        return ""
+    which = "all" if short == len(ranks) else f"{short} of {len(ranks)}"
+    return f"of {which} ranks fewer than {_FEWEST} are known"
+
+
+def _of_group(endpoint: str, ranks: Sequence[_Rank]) -> tuple[list[Straggler], str]:
+    """Return the stragglers of a group, else why these times can't tell which rank is slow."""
+    if not ranks:
+        return [], ""
     medians = [median(took) for _, took in ranks]
-    usual = median(medians)
-    candidates = {
-        at
-        for at, middle in enumerate(medians)
-        if middle >= _SLOWER * usual and middle >= 1e6 * _SHORTEST
-    }
+    usual = median_low(medians)
+    slower = {at for at, middle in enumerate(medians) if middle >= _SLOWER * usual}
+    candidates = {at for at in slower if medians[at] >= 1e6 * _SHORTEST}
+    if not candidates:
+        return [], f"they are shorter than {_time(_SHORTEST)}" if slower else ""
+    # of two, neither is known to be the odd one
+    if 2 * len(candidates) >= len(ranks):
+        return [], f"one half of the {len(ranks)} ranks is slower than the other"
     others = sorted(
         each for at, (_, took) in enumerate(ranks) if at not in candidates for each in took
     )
-    if not candidates or 2 * len(candidates) >= len(ranks):
-        return []
     middle, upper = median(others), others[3 * len(others) // 4]
     found = []
     for at in candidates:
@@ -121,7 +151,7 @@ def _of_group(endpoint: str, ranks: Sequence[tuple[ProcStacks, Sequence[int]]]) 
             seconds = medians[at] / 1e6
             who = proc.mesh, proc.rank, proc.host, proc.pid
             found.append(Straggler(*who, endpoint, seconds, middle / 1e6, len(took)))
-    return found
+    return found, "" if found else "their times vary too much"
 
 
 def _by_chance(heads: int, throws: int) -> float:
