@@ -36,15 +36,15 @@ def terminal(line: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "monarch.tools", *words], capture_output=True, text=True, check=True
     )
-    print(f"$ {line}\n{re.sub(TIME_AND_HOST, tick, done.stdout + done.stderr)}")
+    print(f"$ {line}\n{re.sub(TIME, tick, done.stdout + done.stderr)}")
 
 
-TIME_AND_HOST = r"\d{4}-\d\d-\d\d (\d\d:\d\d:\d\d\.\d{3}) \S+"
+TIME = r"\d{4}-\d\d-\d\d (\d\d:\d\d:\d\d\.\d{3})"
 ticks: dict[str, int] = {}
 
 
 def tick(match: re.Match[str]) -> str:
-    return f"2026-03-01 03:00:{ticks.setdefault(match[1], len(ticks)):02}.000 node1"
+    return f"2026-03-01 03:00:{ticks.setdefault(match[1], len(ticks)):02}.000"
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ wanted any more.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +15,12 @@ import pytest
 from helpers.actors import Echo
 from helpers.certificates import authority
 from helpers.waiting import wait_gone
-from monarch.actor import HostMesh
+from monarch.actor import HostMesh, SupervisionError
 from monarch.job import JobError, JobState, LocalJob, ProcessJob
 from monarch.telemetry import read
 
 if TYPE_CHECKING:
+    from helpers.faults import Faults
     from helpers.jobs import Home
 
 Start = Callable[..., ProcessJob]
@@ -43,13 +45,22 @@ def pids(hosts: HostMesh) -> list[int]:
         return procs.spawn("echo", Echo).pid.call().get(timeout=30).values()
 
 
-def test_hosts_have_the_names_of_their_job(start: Start) -> None:
+def test_hosts_and_failures_on_them_have_the_names_of_their_job(
+    start: Start, faults: Faults
+) -> None:
     hosts = start({"trainers": 2}).state(cached_path=None).trainers
-    with hosts.spawn_procs() as procs:
-        procs.initialized.get()
-        found = {row["machine"] for row in read("hosts").get().rows("hosts")}
     here = os.uname().nodename
+    with hosts.spawn_procs() as procs:
+        echo = procs.spawn("echo", Echo)
+        pids = echo.pid.call().get(timeout=30).values()
+        found = {row["machine"] for row in read("hosts").get().rows("hosts")}
+        os.kill(pids[1], signal.SIGKILL)
+        with pytest.raises(SupervisionError) as lost:
+            echo.slice(hosts=1).say.call_one("hi").get(timeout=30)
+        [failure] = faults.wait_for(1)
     assert found >= {f"trainers[0] on {here}", f"trainers[1] on {here}"}
+    told = f"pid {pids[1]}, trainers[1] on {here}"
+    assert told in str(lost.value) and told in failure.report()
 
 
 def test_a_local_job_is_this_machine_under_each_name(

@@ -239,16 +239,31 @@ def test_an_unknown_job_is_an_error_that_names_the_last_ones(monarch: Type, tmp_
     said = monarch("logs", "nosuch")
     assert said.exit_code == 1 and said.err.count("\n") == 1
     assert (
-        "'nosuch' is no context, no id of a job, and no folder" in said.err
+        "'nosuch' is no job, no process id, no id of a job, and no folder" in said.err
         and f"{OTHER}, {RAN}" in said.err
     )
 
 
-def test_the_beginning_of_several_ids_is_refused(monarch: Type) -> None:
+def test_what_means_several_jobs_is_refused(monarch: Type) -> None:
     write("ab-1", LINES)
     write("ab-2", LINES)
     said = monarch("logs", "ab")
-    assert said.exit_code == 1 and "several ids begin with 'ab': ab-1, ab-2" in said.err
+    assert said.exit_code == 1 and "several have logs here for 'ab': ab-1, ab-2" in said.err
+
+
+def test_the_process_id_of_a_program_finds_its_logs_and_those_of_its_job(monarch: Type) -> None:
+    write("20260301-120000_4711", [line(0, "of a program without a job")])
+    uses = write(RAN, [line(0, "of a job with telemetry")]) / "clients" / "4712"
+    uses.parent.mkdir()
+    uses.touch()
+    assert texts(monarch("logs", "4711", "--json")) == ["of a program without a job"]
+    assert texts(monarch("logs", "4712", "--json")) == ["of a job with telemetry"]
+    assert monarch("logs", "4713").exit_code == 1
+
+
+def test_a_host_of_a_job_is_shown_as_the_job_calls_it(monarch: Type) -> None:
+    write(RAN, [line(0, "hi", host="trainers[1] on node7")])
+    assert monarch("logs").out == "2026-03-01 12:00:00.000 trainers[1] [trainers 0] hi\n"
 
 
 def test_a_folder_without_files_of_hosts_is_an_error(monarch: Type, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from monarch._core.supervision.failure import (
     not_attached,
     not_let_in,
 )
+from monarch._words import HOST_NAMES
 from monarch._core.supervision.tombstones import Tombstones
 
 CAUSES = [EXCEPTION, ABORTED, KILLED, EXITED, HOST, LINK, STOPPED, MISSING, UNHANDLED]
@@ -112,6 +113,17 @@ def test_an_explanation_leaves_out_what_is_not_known() -> None:
         == "  on host tcp://node7:1, pid 7"
     )
     assert Failure(HOST, "gone").explain().splitlines() == ["the actor has failed:", "  gone"]
+
+
+def test_a_lost_host_of_a_job_is_called_as_the_job_calls_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(HOST_NAMES, "tcp://node7:1", "trainers[7]")
+    assert host_lost("tcp://node7:1", "it is silent").explain().splitlines() == [
+        "trainers[7] (tcp://node7:1) has failed:",
+        "  the host agent is gone, and every process of that host with it: it is silent",
+        "  on host trainers[7] (tcp://node7:1)",
+    ]
 
 
 def test_a_stop_is_told_as_a_status_and_not_as_a_failure() -> None:

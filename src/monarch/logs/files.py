@@ -1,6 +1,6 @@
 """Writes log files.
 
-Lines in, ``<folder>/<host>/<mesh>_<rank>.log`` and ``.jsonl`` out, on a thread of its own.
+Lines in, ``<folder>/<machine>/<mesh>_<rank>.log`` and ``.jsonl`` out, on a thread of its own.
 
 A slow disk holds back only the procs that have lines waiting for it, one by one. A disk that is
 full, or does not answer, holds back none: lines are missing in the files then, which is said, and
@@ -41,7 +41,7 @@ class LogFiles:
     """The files of one job, or program, on this host.
 
     Args:
-        folder: They are in ``<folder>/<host>``.
+        folder: They are in ``<folder>/<machine>``.
         job: Its id, for the lines.
         size: Bytes after which a file is put aside.
         count: How many files there are of each kind, with the current one.
@@ -151,7 +151,8 @@ class LogFiles:
             "_" if character in "/\0" or character < " " else character for character in source.mesh
         )
         name = name.encode(errors="replace")[:_LONGEST_NAME].decode(errors="ignore")
-        return self._folder / source.host / f"{name}_{source.rank}"
+        machine = source.host.rpartition(" on ")[2]  # see `host_here`
+        return self._folder / machine / f"{name}_{source.rank}"
 
     # on the thread
 

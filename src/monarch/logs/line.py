@@ -15,7 +15,7 @@ class LogLine(NamedTuple):
         level: Level of the record, as `logging` counts; 0 for printed lines.
         text: The line without its newline; a record with its traceback is one text of several
             lines.
-        host: Name of the host.
+        host: Name of the host: ``trainers[0] on node7`` of a job, else the machine's.
         mesh: Name of the proc mesh, or of the actor mesh that gave it its name.
         rank: Rank of the proc in that mesh.
         point: Coordinates of the rank, such as ``"hosts=1,gpus=3"``.

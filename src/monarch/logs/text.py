@@ -28,7 +28,8 @@ def dated(entry: LogEntry, colours: bool) -> str:
     # most programs write it themselves
     text = entry.text if level in entry.text else f"{level}: {entry.text}"
     quoted = entry._replace(text=text)
-    place = f"{time} {named(line.host)}"
+    host = line.host.partition(" on ")[0]  # as its job calls it, see `host_here`
+    place = f"{time} {named(host)}"
     if colours:
         place = f"\x1b[2m{place}\x1b[0m"
     return f"{place} {TerminalStyle(colours, screen=True).render(quoted)}"

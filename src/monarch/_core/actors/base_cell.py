@@ -8,7 +8,6 @@ their creation.
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
 import weakref
@@ -16,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..._lazy import lazy_logger, note
+from ..._words import host_here
 from ..calls.future import Future
 from ..hub import life
 from ..hub.contracts import Origin
@@ -263,7 +263,7 @@ class BaseCell:
         record = self.record
         proc = f"{record.proc_mesh.name}{record.rank!r}" if record.proc_mesh is not None else ""
         return Failure(
-            cause, reason, str(record), record.name, self.uid, record.rank.rank, proc, os.getpid(), socket.gethostname(),
+            cause, reason, str(record), record.name, self.uid, record.rank.rank, proc, os.getpid(), host_here(),
             source=source, error=error,
         )  # fmt: skip
 

@@ -165,7 +165,7 @@ class Agent(ControlService):
 
     def tell_client(self, client: ProcAddress, text: str) -> None:
         """Have a client show a line that is of no proc; on any thread."""
-        here = Source("", 0, "", socket.gethostname(), 0, 1, alone=True)
+        here = Source("", 0, "", host_here(), 0, 1, alone=True)
         line = Output(here, "stderr", time.time(), [(NO_AUTHOR, text)])
 
         def tell() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
@@ -19,6 +18,7 @@ from ... import config
 from ..._child_watch import unreaped_status
 from ..._lazy import note
 from ..._oom_killer import OutOfMemory
+from ..._words import host_here
 from ..calls.pending import countdown
 from ..hub import life
 from ..hub.contracts import Hub
@@ -90,7 +90,7 @@ class HostProcs:
         self._starting: dict[ProcEntry, _Starting] = {}
         self._awaiting_end: dict[ProcEntry, list[Done]] = {}
         self.boxes = BlackBoxes()
-        self._machine = socket.gethostname()
+        self._machine = host_here()
         self._memory = OutOfMemory()
         self._leftovers = Leftovers(hub.poller)
         self._pauses = Pauses(hub.poller, self._frozen)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..._lazy import shown_by
 from ..._namedtuple import NamedTuple
+from ..._words import host_named
 
 EXCEPTION = "exception"  # user code raised where no caller could catch it
 ABORTED = "aborted"  # the actor ended itself with kill() or abort()
@@ -43,7 +44,7 @@ class Failure(NamedTuple):
         rank: Linear rank in the mesh as it was spawned; None where the whole mesh is meant.
         proc: The process: mesh name and rank.
         pid: Its process id, 0 if unknown.
-        host: Name of the machine.
+        host: Its name for people: ``trainers[0] on node7`` of a job, else the machine's.
         exit_code: Exit status of the process, if it exited.
         signal: Number of the signal that ended it, if one did.
         output: The last lines the process printed.
@@ -95,7 +96,7 @@ class Failure(NamedTuple):
 
     def explain(self) -> str:
         """Return the text that callers get: who has ended, then why."""
-        who = self.actor or self.proc or self.mesh or "the actor"
+        who = self.actor or host_named(self.proc) or self.mesh or "the actor"
         if self.is_stop:
             return f"{who} has status: stopped: {self.reason}"
         head = f"The actor {who} and all its descendants have" if self.actor else f"{who} has"
@@ -104,12 +105,11 @@ class Failure(NamedTuple):
 
     def _where(self) -> list[str]:
         what = "host" if "://" in self.proc else "proc"  # a host is named by its address
-        known = self.proc and f"{what} {self.proc}", self.pid and f"pid {self.pid}", self.host
-        place = ", ".join(str(part) for part in known if part)
-        lines = [f"  on {place}"] if place else []
-        if self.output:
-            lines += ["  last output:"] + [f"    | {line}" for line in self.output]
-        return lines
+        proc = self.proc and f"{what} {host_named(self.proc)}"
+        pid = f"pid {self.pid}" if self.pid else ""
+        place = ", ".join(filter(None, (proc, pid, self.host)))
+        last = [f"    | {line}" for line in self.output]
+        return [f"  on {place}"] * bool(place) + ["  last output:", *last] * bool(last)
 
 
 def _cut(text: str) -> str:
