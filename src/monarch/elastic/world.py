@@ -199,6 +199,16 @@ class World:
             future = call()
         raise WorldChanged
 
+    def gather(self, value: T) -> list[T]:
+        """Return the values of all ranks, in their order; a collective, which each rank calls.
+
+        Args:
+            value: Anything that can be pickled.
+        """
+        values = [value] * self.size
+        import_module("torch.distributed").all_gather_object(values, value)
+        return values
+
     def report(self, value: Any) -> None:
         """Report a value to the program, such as the loss.
 
