@@ -84,7 +84,6 @@ def run_monarch() -> None:
     wanted = plan()
     base = imitate(wanted)
     roles = start(wanted, base)
-    roles.rollouts.watch.broadcast()
 
     def killed(role: str, service: Any, replicas: int) -> None:
         victim = service.pid.call_one().get()

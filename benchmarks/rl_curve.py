@@ -35,7 +35,7 @@ def learn(seed: int, steps: int, drill: bool) -> list[float]:
     with tempfile.TemporaryDirectory() as folder, small_disk(Path(folder)) as disk:
         plan = Plan(steps=steps, seed=seed, malice=40, hosts="processes", checkpoint=disk)
         with contextlib.redirect_stdout(io.StringIO()):
-            reports = run(plan, drill)
+            reports = run(plan, disk if drill else None)
     return [reports[step].reward for step in sorted(reports)]
 
 

@@ -9,16 +9,17 @@ driver makes anew from the last weights when one of them has died.
 import asyncio
 import os
 import socket
+from random import Random
 from typing import Any
 
 import ray
 import torch
 import torch.distributed as dist
 from examples.rl.generator import SLOTS, Answer, Generator, _Request
-from examples.rl.model import Cache, imitate, learned, make_policy
+from examples.rl.model import imitate, learned, make_cache, make_policy
 from examples.rl.plan import Plan
 from examples.rl.rollouts import Group
-from examples.rl.tasks import END, LONGEST_ANSWER, Task, task
+from examples.rl.tasks import END, Task, task
 from examples.rl.trainer import grpo_loss
 from examples.rl.verifier import Sandbox
 from ray.exceptions import RayActorError, RayTaskError
@@ -47,7 +48,6 @@ class Weights:
 
 
 class _Ignored:
-    def set(self, value: float) -> None: ...
     def add(self, value: float) -> None: ...
 
 
@@ -59,10 +59,10 @@ class RayGenerator:
 
     def __init__(self, plan: Plan, base: dict[str, torch.Tensor]) -> None:
         self.plan, self.policy = plan, make_policy(plan, base)
-        self.cache, self.free = Cache.of(plan, SLOTS), list(range(SLOTS))
+        self.cache, self.free = make_cache(plan, SLOTS), list(range(SLOTS))
         self.waiting: list[_Request] = []
         self.running: list[_Request] = []
-        self.batch = self.tokens = _Ignored()
+        self.tokens = _Ignored()
         self.version, self.news = -1, list[Any]()
         self.follower = self  # where the batching looks for the version
         self.stirred = asyncio.Event()
@@ -71,11 +71,7 @@ class RayGenerator:
     async def generate(self, prompt: bytes, seeds: list[int], least: int) -> list[Answer]:
         if self.loop is None or self.loop.done():
             self.loop = asyncio.create_task(self._run())
-        made = []
-        for seed in seeds:
-            source = torch.Generator().manual_seed(seed)
-            draws = torch.rand(LONGEST_ANSWER, generator=source).tolist()
-            made.append(_Request(prompt, draws, least, asyncio.get_running_loop().create_future()))
+        made = [_Request(prompt, Random(seed), least, asyncio.Future()) for seed in seeds]
         self.waiting += made
         self.stirred.set()
         return list(await asyncio.gather(*(each.done for each in made)))

@@ -10,14 +10,15 @@ import asyncio
 import os
 import time
 from dataclasses import dataclass, field
+from random import Random
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from monarch.actor import Actor, concurrent_endpoint, get_meter
-from monarch.service import Service
 
-from .model import Cache, make_policy, rows
+from .model import make_cache, make_policy, rows
 from .plan import Plan
 from .tasks import END, LONGEST_ANSWER
 from .weights import Board, Follower
@@ -35,7 +36,7 @@ class Answer:
 @dataclass(eq=False)
 class _Request:
     text: bytes
-    draws: list[float]  # a number in [0, 1) for each byte to come
+    draws: Random  # for each byte to come
     least: int  # version of the weights that it may begin with
     done: "asyncio.Future[Answer]"
     slot: int = -1
@@ -46,31 +47,28 @@ class _Request:
 
 class Generator(Actor):
     def __init__(self, plan: Plan, base: dict[str, Tensor], board: Board) -> None:
-        self.plan = plan
-        self.policy = make_policy(plan, base)
-        self.cache = Cache.of(plan, SLOTS)
+        self.plan, self.policy = plan, make_policy(plan, base)
+        self.cache, self.free = make_cache(plan, SLOTS), list(range(SLOTS))
         self.follower = Follower(self.policy, board)
         self.waiting: list[_Request] = []
         self.running: list[_Request] = []
-        self.free = list(range(SLOTS))
         self.slowness = 1.0
-        self.loop: asyncio.Task[None] | None = None
+        self.work: list[asyncio.Task[None]] = []
         self.tokens = get_meter().create_counter("rl.tokens", description="bytes generated")
-        self.batch = get_meter().create_gauge("rl.batch", description="requests in the batch")
 
     @concurrent_endpoint
     async def generate(self, prompt: bytes, seeds: list[int], least: int) -> list[Answer]:
         """An answer for each seed; it begins with weights of version `least` or newer."""
-        if self.loop is None or self.loop.done():
-            self.loop = asyncio.create_task(self._run())
-        made = []
-        for seed in seeds:
-            source = torch.Generator().manual_seed(seed)
-            draws = torch.rand(LONGEST_ANSWER, generator=source).tolist()
-            made.append(_Request(prompt, draws, least, asyncio.get_running_loop().create_future()))
+        if not self.work:
+            both = self.follower.listen(), self._run()
+            self.work = [asyncio.create_task(each) for each in both]
+        made = [_Request(prompt, Random(seed), least, asyncio.Future()) for seed in seeds]
         self.waiting += made
         self.follower.stirred.set()
-        return list(await asyncio.gather(*(each.done for each in made)))
+        answers = asyncio.gather(*(each.done for each in made))
+        either: list[asyncio.Future[Any]] = [answers, *self.work]
+        done, _ = await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        return list((answers if answers in done else done.pop()).result())  # or what has ended it
 
     @concurrent_endpoint
     async def slow_down(self, factor: float) -> None:
@@ -81,30 +79,18 @@ class Generator(Actor):
         return os.getpid()
 
     async def _run(self) -> None:
-        listening = asyncio.create_task(self.follower.listen())
-        listening.add_done_callback(lambda _: self.follower.stirred.set())
-        try:
-            while True:
-                if listening.done():
-                    listening.result()  # what has ended it is told to all who wait for an answer
-                if self.follower.stirred.is_set() and await self.follower.pull():
-                    for each in self.running:
-                        each.cached = 0  # keys and values of the old weights
-                self._admit()
-                if not self.running:
-                    await self.follower.stirred.wait()
-                    continue
-                began = time.perf_counter()
-                self._next_byte()
-                pause = (time.perf_counter() - began) * (self.slowness - 1)
-                await asyncio.sleep(pause)  # others of this process: new requests, news
-        except BaseException as error:
-            for each in [*self.waiting, *self.running]:
-                if not each.done.done():
-                    each.done.set_exception(RuntimeError(f"the generator has failed: {error!r}"))
-            raise
-        finally:
-            listening.cancel()
+        while True:
+            if self.follower.stirred.is_set() and await self.follower.pull():
+                for each in self.running:
+                    each.cached = 0  # keys and values of the old weights
+            self._admit()
+            if not self.running:
+                await self.follower.stirred.wait()
+                continue
+            began = time.perf_counter()
+            self._next_byte()
+            pause = (time.perf_counter() - began) * (self.slowness - 1)
+            await asyncio.sleep(pause)  # others of this process: new requests, news
 
     # region batching
     def _admit(self) -> None:
@@ -117,21 +103,18 @@ class Generator(Actor):
     @torch.no_grad()
     def _next_byte(self) -> None:
         """One more byte for each request that runs."""
-        starting = [each for each in self.running if each.cached == 0]
-        going_on = [each for each in self.running if each.cached]
-        for batch in (starting, going_on):
+        fresh = [each for each in self.running if not each.cached]
+        for batch in (fresh, [each for each in self.running if each.cached]):
             if batch:
                 self._choose(batch, self._logits(batch))
-        self.batch.set(len(self.running))
         self.tokens.add(len(self.running))
         for each in list(self.running):
-            if not each.text.endswith(END) and len(each.versions) < LONGEST_ANSWER:
-                continue
-            self.running.remove(each)
-            self.free.append(each.slot)
-            if not each.done.done():  # its caller may have gone
+            if each.text.endswith(END) or len(each.versions) == LONGEST_ANSWER:
+                self.running.remove(each)
+                self.free.append(each.slot)
                 text = each.text[-len(each.versions) :]
-                each.done.set_result(Answer(text, each.logprobs, each.versions))
+                if not each.done.done():  # its caller may have gone
+                    each.done.set_result(Answer(text, each.logprobs, each.versions))
 
     def _logits(self, batch: list[_Request]) -> Tensor:
         """[request, byte]: of what comes next. All have something in the cache, or none has."""
@@ -150,7 +133,7 @@ class Generator(Actor):
 
     def _choose(self, batch: list[_Request], logits: Tensor) -> None:
         logprobs = torch.log_softmax(logits, dim=-1)
-        draws = torch.tensor([each.draws[len(each.versions)] for each in batch])
+        draws = torch.tensor([each.draws.random() for each in batch])
         chosen = (logprobs.exp().cumsum(dim=-1) < draws[:, None]).sum(dim=-1)
         chosen = chosen.clamp(max=logits.shape[-1] - 1)
         of_chosen = logprobs.gather(1, chosen[:, None]).squeeze(1)
@@ -160,6 +143,3 @@ class Generator(Actor):
             each.versions.append(self.follower.version)
 
     # endregion
-
-
-Generators = Service[Generator]

@@ -1,80 +1,63 @@
 """The policy: a transformer over bytes, with a cache of keys and values for each running request."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.parametrize import register_parametrization
 
 from .plan import Plan
 from .tasks import LONGEST_ANSWER, LONGEST_PROMPT, task
 
 LENGTH = LONGEST_PROMPT + LONGEST_ANSWER
 VOCABULARY = 128  # ASCII
+Cached = tuple[Tensor, Tensor, Tensor]  # `start`, `slots` and a cache: see `Policy.forward`
 
 
-@dataclass
-class Cache:
-    """Keys and values of the requests that run: [layer, slot, position, head, width of a head]."""
-
-    keys: Tensor
-    values: Tensor
-
-    @classmethod
-    def of(cls, plan: Plan, slots: int) -> "Cache":
-        shape = (plan.layers, slots, LENGTH, plan.heads, plan.width // plan.heads)
-        return cls(torch.zeros(shape), torch.zeros(shape))
+def make_cache(plan: Plan, slots: int) -> Tensor:
+    """Of requests that run: [layer, keys or values, slot, position, head, width of a head]."""
+    return torch.zeros(plan.layers, 2, slots, LENGTH, plan.heads, plan.width // plan.heads)
 
 
-class Adapted(nn.Module):
-    """A linear layer, with a low-rank matrix that is added to its own."""
+class Adapter(nn.Module):
+    """A matrix of low rank that is added to a layer's own."""
 
-    def __init__(self, linear: nn.Linear, rank: int) -> None:
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
         super().__init__()
-        self.linear = linear
-        self.lora_in = nn.Parameter(torch.randn(rank, linear.in_features) / linear.in_features**0.5)
-        self.lora_out = nn.Parameter(torch.zeros(linear.out_features, rank))
+        self.lora_in = nn.Parameter(torch.randn(rank, layer.in_features) / layer.in_features**0.5)
+        self.lora_out = nn.Parameter(torch.zeros(layer.out_features, rank))
 
-    def forward(self, x: Tensor) -> Tensor:
-        added: Tensor = 2 * (x @ self.lora_in.T @ self.lora_out.T)
-        out: Tensor = self.linear(x)
-        return out + added
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight + 2 * self.lora_out @ self.lora_in
 
 
 class Block(nn.Module):
     def __init__(self, plan: Plan) -> None:
         super().__init__()
-        self.heads = plan.heads
-        self.norms = nn.ModuleList([nn.LayerNorm(plan.width), nn.LayerNorm(plan.width)])
-        self.attention = nn.Linear(plan.width, 3 * plan.width)
-        self.mix = nn.Linear(plan.width, plan.width)
-        self.grow = nn.Linear(plan.width, 4 * plan.width)
-        self.shrink = nn.Linear(4 * plan.width, plan.width)
+        self.heads, width, wide = plan.heads, plan.width, 4 * plan.width
+        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+        self.attention = nn.Linear(width, 3 * width)
+        self.mix = nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, wide), nn.GELU(), nn.Linear(wide, width))
 
-    def forward(
-        self, x: Tensor, positions: Tensor, cached: tuple[Tensor, Tensor] | None, slots: Tensor
-    ) -> Tensor:
+    def forward(self, x: Tensor, positions: Tensor, slots: Tensor, cache: Tensor | None) -> Tensor:
         query, key, value = (
             each.unflatten(-1, (self.heads, -1))
             for each in self.attention(self.norms[0](x)).chunk(3, dim=-1)
         )
-        if cached is None:
-            seen = positions
-        else:
-            keys, values = cached
-            keys[slots[:, None], positions] = key
-            values[slots[:, None], positions] = value
-            key, value = keys[slots], values[slots]
+        seen = positions
+        if cache is not None:
+            cache[:, slots[:, None], positions] = torch.stack((key, value))
+            key, value = cache[:, slots]
             seen = torch.arange(LENGTH).expand(len(slots), -1)
         mask = seen[:, None, None, :] <= positions[:, None, :, None]
         mixed = functional.scaled_dot_product_attention(
             query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), attn_mask=mask
         )
         x = x + self.mix(mixed.transpose(1, 2).flatten(2))
-        out: Tensor = x + self.shrink(functional.gelu(self.grow(self.norms[1](x))))
-        return out
+        return torch.add(x, self.mlp(self.norms[1](x)))
 
 
 class Policy(nn.Module):
@@ -88,20 +71,19 @@ class Policy(nn.Module):
         self.norm = nn.LayerNorm(plan.width)
         self.out = nn.Linear(plan.width, VOCABULARY, bias=False)
 
-    def forward(self, tokens: Tensor, cached: tuple[Tensor, Tensor, Cache] | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, cached: Cached | None = None) -> Tensor:
         """[row, position] -> [row, position, byte].
 
         With `cached`, of `start`, `slots` and a cache, row `i` is what follows the first `start[i]`
         bytes of slot `slots[i]`. What stands behind the end of a row, to make all of one length, is
         never looked at.
         """
-        count = len(tokens)
-        start, slots, cache = cached or (torch.zeros(count).long(), torch.arange(count), None)
+        each = torch.arange(len(tokens))
+        start, slots, cache = cached or (each * 0, each, None)
         positions = start[:, None] + torch.arange(tokens.shape[1])
         x = self.tokens(tokens) + self.places(positions)
         for number, block in enumerate(self.blocks):
-            seen = None if cache is None else (cache.keys[number], cache.values[number])
-            x = block(x, positions, seen, slots)
+            x = block(x, positions, slots, None if cache is None else cache[number])
         logits: Tensor = self.out(self.norm(x))
         return logits
 
@@ -112,16 +94,11 @@ class HuggingFacePolicy(nn.Module):
     def __init__(self, plan: Plan) -> None:
         super().__init__()
         transformers = import_module("transformers")
-        self.model: Any = transformers.LlamaForCausalLM(
-            transformers.LlamaConfig(
-                vocab_size=VOCABULARY,
-                hidden_size=plan.width,
-                intermediate_size=4 * plan.width,
-                num_hidden_layers=plan.layers,
-                num_attention_heads=plan.heads,
-                max_position_embeddings=LENGTH,
-            )
-        )
+        ends = {"vocab_size": VOCABULARY, "max_position_embeddings": LENGTH}
+        inside = {"hidden_size": plan.width, "intermediate_size": 4 * plan.width}
+        depth = {"num_hidden_layers": plan.layers, "num_attention_heads": plan.heads}
+        config = transformers.LlamaConfig(**ends, **inside, **depth)
+        self.model = transformers.LlamaForCausalLM(config)
 
     def forward(self, tokens: Tensor) -> Tensor:
         logits: Tensor = self.model(tokens, use_cache=False).logits
@@ -141,10 +118,9 @@ def make_policy(plan: Plan, weights: dict[str, Tensor] | None = None) -> nn.Modu
     if plan.lora:
         policy.requires_grad_(False)
         torch.manual_seed(0)
-        for module in list(policy.modules()):
-            for name, child in list(module.named_children()):
-                if isinstance(child, nn.Linear) and child is not getattr(policy, "out", None):
-                    setattr(module, name, Adapted(child, plan.lora))
+        for layer in list(policy.modules()):
+            if isinstance(layer, nn.Linear) and layer is not getattr(policy, "out", None):
+                register_parametrization(layer, "weight", Adapter(layer, plan.lora))
     return policy
 
 
@@ -159,23 +135,25 @@ def rows(texts: list[bytes]) -> Tensor:
     return torch.tensor([list(text.ljust(LENGTH, b"\0")) for text in texts])
 
 
+def answer_logprobs(policy: nn.Module, pairs: list[tuple[bytes, bytes]]) -> Tensor:
+    """Of each byte of the answers of these prompts, one answer after the other."""
+    tokens = rows([prompt + answer for prompt, answer in pairs])
+    begins = torch.tensor([[len(prompt)] for prompt, _ in pairs])
+    ends = torch.tensor([[len(prompt + answer)] for prompt, answer in pairs])
+    place = torch.arange(1, LENGTH)
+    logprobs = torch.log_softmax(policy(tokens[:, :-1]), dim=-1)
+    logprobs = logprobs.gather(2, tokens[:, 1:, None]).squeeze(2)
+    return logprobs[(begins <= place) & (place < ends)]
+
+
 def imitate(plan: Plan) -> dict[str, Tensor]:
     """Weights of a model that has seen right answers for a few seconds, and knows the format."""
     policy = make_policy(replace(plan, lora=0))
     optimizer = torch.optim.AdamW(policy.parameters(), 3e-3)
-    number = -1
-    for _ in range(plan.imitation):
-        tasks = [
-            task(number - row, plan.seed) for row in range(64)
-        ]  # below 0: none that is asked later
-        number -= len(tasks)
-        tokens = rows([each.prompt + each.answer for each in tasks])
-        prompts = torch.tensor([len(each.prompt) for each in tasks])
-        ends = torch.tensor([len(each.prompt + each.answer) for each in tasks])
-        place = torch.arange(1, LENGTH)
-        counts = (place >= prompts[:, None]) & (place < ends[:, None])
-        logits = policy(tokens[:, :-1])
-        loss = functional.cross_entropy(logits[counts], tokens[:, 1:][counts])
+    for step in range(plan.imitation):
+        # numbers below 0: none that is asked later
+        tasks = [task(-1 - row, plan.seed) for row in range(64 * step, 64 * (step + 1))]
+        loss = -answer_logprobs(policy, [(each.prompt, each.answer) for each in tasks]).mean()
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()

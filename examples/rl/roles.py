@@ -15,22 +15,20 @@ from monarch.job import DEFAULT_JOB_PATH, JobTrait, LocalJob, ProcessJob, SlurmJ
 from monarch.service import Service
 from monarch.supervision import OneForOne
 
-from .generator import Generator, Generators
+from .generator import Generator
 from .plan import Plan
-from .rollouts import Buffer, Rollouts, RolloutState
+from .rollouts import Buffer, Judges, Rollouts, RolloutState, Writers
 from .trainer import Training
-from .verifier import Verifier, Verifiers
+from .verifier import Verifier
 from .weights import Board
 
 PRELOAD = ["torch", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.checkpoint"]
-HOSTS = ("local", "processes", "slurm", "ssh", "kubernetes")
 
 
 # region hosts
 def hosts_of(plan: Plan) -> tuple[HostMesh, HostMesh]:
     """Of trainers, with what is beside them, and of generators, with verifiers."""
-    names = ("trainers", "generators")
-    each = dict.fromkeys(names, 1)
+    each = dict.fromkeys(("trainers", "generators"), 1)
     preload = ",".join(PRELOAD)
     # this package is there at the same path
     setup = [f"cd {shlex.quote(str(Path(__file__).parents[2]))}; export MONARCH_PRELOAD={preload}"]
@@ -38,18 +36,21 @@ def hosts_of(plan: Plan) -> tuple[HostMesh, HostMesh]:
     if plan.hosts == "slurm":
         job = SlurmJob(each, time_limit="1:00:00", setup=setup)
     elif plan.hosts == "ssh":
-        nodes = {"trainers": plan.nodes[:1], "generators": plan.nodes[1:] or plan.nodes}
-        job = SSHJob(ssh_args=plan.ssh_args, hosts=nodes, setup=setup)
+        first, *others = plan.nodes.split(",")
+        nodes = {"trainers": [first], "generators": others or [first]}
+        job = SSHJob(ssh_args=shlex.split(plan.ssh_args), hosts=nodes, setup=setup)
     elif plan.hosts == "kubernetes":
         from monarch.job.kubernetes import ImageSpec, KubernetesJob
 
         job = KubernetesJob(plan.namespace, controller="Job", idle_limit=600)
-        for name in names:
+        for name in each:
             job.add_mesh(name, 1, image_spec=ImageSpec(plan.image))
     elif plan.hosts == "processes":
         job = ProcessJob(each, env={"MONARCH_PRELOAD": preload})
+    elif plan.hosts == "local":
+        job = LocalJob(tuple(each))
     else:
-        job = LocalJob(names)
+        raise ValueError(f"hosts={plan.hosts!r}: see Plan")
     is_here = isinstance(job, (LocalJob, ProcessJob))  # and ends with this program
     state = job.state(cached_path=None if is_here else DEFAULT_JOB_PATH)
     return state.trainers, state.generators
@@ -62,8 +63,8 @@ def hosts_of(plan: Plan) -> tuple[HostMesh, HostMesh]:
 class Roles:
     """Handles to what runs."""
 
-    generators: Generators
-    verifiers: Verifiers
+    generators: Writers
+    verifiers: Judges
     store: ProcMesh  # the process of the buffer
     buffer: Buffer
     rollouts: Rollouts
@@ -87,22 +88,18 @@ def start(plan: Plan, base: dict[str, Tensor]) -> Roles:
     if begun.buffer is not None:
         buffer.load(begun.buffer).get()
     rollouts = this_proc().spawn("rollouts", Rollouts, plan, begun, writers, judges, buffer)
-    group = ElasticGroup(
-        trainers,
-        partial(Training, plan, base, buffer, board, rollouts),
-        ranks=plan.trainers,
-        checkpoint=plan.checkpoint,
-        checkpoint_every=plan.checkpoint_every,
-    )
+    rollouts.mind.broadcast()
+    training = partial(Training, plan, base, buffer, board, rollouts)
+    elastic = partial(ElasticGroup, ranks=plan.trainers, checkpoint=plan.checkpoint)
+    group = elastic(trainers, training, checkpoint_every=plan.checkpoint_every)
     # endregion
     return Roles(writers, judges, store, buffer, rollouts, group)
 
 
 def saved(folder: Path | None) -> RolloutState:
     """What is beside the last whole checkpoint of the trainers."""
-    if folder is not None and folder.is_dir():
-        steps = sorted(each.name.removeprefix("step-") for each in folder.glob("step-*"))
-        if steps and (path := folder / f"roles-{steps[-1]}").exists():
-            state: RolloutState = pickle.loads(path.read_bytes())
-            return state
-    return RolloutState()
+    begun = RolloutState()
+    steps = sorted(folder.glob("step-*")) if folder is not None else []
+    if steps and (path := steps[-1].with_name(steps[-1].name.replace("step", "roles"))).exists():
+        begun = pickle.loads(path.read_bytes())
+    return begun

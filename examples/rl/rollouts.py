@@ -5,18 +5,18 @@ are as many as the next steps need, so generators that are ahead wait, and few a
 """
 
 import asyncio
-import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from monarch.actor import Actor, SupervisionError, concurrent_endpoint, get_meter
 from monarch.queues import ReplayBuffer, ReplayState
+from monarch.service import Service
 
-from .generator import Answer, Generators
+from .generator import Answer, Generator
 from .plan import Plan
 from .tasks import Task, task
-from .verifier import Verifiers
+from .verifier import Verifier
 
 
 @dataclass(frozen=True)
@@ -51,36 +51,42 @@ class RolloutState:
 
 
 Buffer = ReplayBuffer[Group]
+Writers = Service[Generator]
+Judges = Service[Verifier]
 
 
 class Rollouts(Actor):
     def __init__(
-        self,
-        plan: Plan,
-        state: RolloutState,
-        generators: Generators,
-        verifiers: Verifiers,
-        buffer: Buffer,
+        self, plan: Plan, state: RolloutState, writers: Writers, judges: Judges, buffer: Buffer
     ) -> None:
         self.plan, self.buffer = plan, buffer
-        self.generators, self.verifiers = generators, verifiers
+        self.writers, self.judges = writers, judges
         self.following = state.following
         self.again = deque(state.begun)
         # on their way, each with the oldest weights that may begin it
         self.flying: dict[int, tuple[asyncio.Task[None], int]] = {}
         self.there = dict(state.there)
         self.step = 0
-        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.minding = asyncio.create_task(self._mind_buffer())
-        self.minding.add_done_callback(self._ended)
-        meter = get_meter()
-        self.samples = meter.create_counter("rl.samples", description="answers with a reward")
-        self.phases = meter.create_histogram("rl.phase", unit="s", description="of a group")
+        self.failure: BaseException | None = None
+        self.samples = get_meter().create_counter("rl.samples", description="with a reward")
+        self.groups = get_meter().create_gauge("rl.groups", description="begun, or in the buffer")
 
     @concurrent_endpoint
-    async def watch(self) -> None:
-        """Raise what ends a rollout: by `broadcast`, it is a failure of this actor."""
-        await self.failed
+    async def mind(self) -> None:
+        """Begin others for groups that end with the buffer's process, until a rollout fails.
+
+        By `broadcast`, that is a failure of this actor.
+        """
+        restarts = 0
+        while True:
+            await asyncio.sleep(1.0)
+            if self.failure is not None:
+                raise self.failure
+            with suppress(SupervisionError):
+                if (found := (await self.buffer.statistics()).restarts) > restarts:
+                    restarts = found
+                    self.there.clear()
+                    self._fill()
 
     @concurrent_endpoint
     async def progress(self, step: int, used: list[int]) -> None:
@@ -101,43 +107,30 @@ class Rollouts(Actor):
         # Afterwards, so it may have some that were begun; it knows their numbers.
         return RolloutState(self.following, begun, there, await self.buffer.state())
 
-    async def _mind_buffer(self) -> None:
-        """Begin others for the groups that were in the buffer when its process ended."""
-        restarts = 0
-        while True:
-            await asyncio.sleep(1.0)
-            with suppress(SupervisionError):
-                found = (await self.buffer.statistics()).restarts
-                if found > restarts:
-                    restarts = found
-                    self.there.clear()
-                    self._fill()
-
     def _fill(self) -> None:
         oldest = max(0, self.step - self.plan.max_age)  # what is older the buffer has dropped
         self.there = {number: each for number, each in self.there.items() if each >= oldest}
         while len(self.there) + len(self.flying) < self.plan.groups * (self.plan.max_age + 1):
-            if self.again:
-                number = self.again.popleft()
-            else:
-                number, self.following = self.following, self.following + 1
+            if not self.again:
+                self.again.append(self.following)
+                self.following += 1
+            number = self.again.popleft()
             rollout = asyncio.create_task(self._roll_out(number, oldest))
-            self.flying[number] = rollout, oldest
             rollout.add_done_callback(self._ended)
+            self.flying[number] = rollout, oldest
+        self.groups.set(len(self.flying), {"where": "begun"})
+        self.groups.set(len(self.there), {"where": "in the buffer"})
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and (error := task.exception()) and not self.failed.done():
-            self.failed.set_exception(error)
+    def _ended(self, rollout: "asyncio.Task[None]") -> None:
+        if not rollout.cancelled():
+            self.failure = self.failure or rollout.exception()
 
     # region rollout
     async def _roll_out(self, number: int, oldest: int) -> None:
         asked = task(number, self.plan.seed, self.plan.malice)
         seeds = [hash((self.plan.seed, number, each)) % 2**31 for each in range(self.plan.answers)]
-        began = time.perf_counter()
-        answers = await self.generators.generate.call_one(asked.prompt, seeds, oldest)
-        began = self._count("generators", began)
-        rewards = await self.verifiers.check.call_one(asked, [answer.text for answer in answers])
-        began = self._count("verifiers", began)
+        answers = await self.writers.generate.call_one(asked.prompt, seeds, oldest)
+        rewards = await self.judges.check.call_one(asked, [answer.text for answer in answers])
         group = Group(asked, answers, rewards)
         while number in self.flying:
             try:
@@ -147,13 +140,7 @@ class Rollouts(Actor):
             else:
                 self.there[number] = group.version
                 del self.flying[number]
-        self._count("the buffer", began)
         self.samples.add(len(answers), {"kind": asked.kind})
         self._fill()
 
     # endregion
-
-    def _count(self, who: str, began: float) -> float:
-        now = time.perf_counter()
-        self.phases.record(now - began, {"who": who})
-        return now

@@ -5,73 +5,52 @@ python -m examples.rl --steps 60
 
 import argparse
 import logging
-import shlex
+import re
 import tempfile
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
-
-from monarch.elastic import Report as StepReport
+from typing import Any
 
 from .drill import Drill, small_disk
 from .model import imitate
 from .plan import Plan
-from .roles import HOSTS, start
+from .roles import start
 from .trainer import Report
 
 
-def arguments() -> argparse.Namespace:
+def arguments() -> dict[str, Any]:
+    """A plan's, and whether there is a drill."""
     parser = argparse.ArgumentParser(prog="python -m examples.rl", description=__doc__)
-    add = parser.add_argument
-    add("--steps", help="of GRPO; `few` are enough to see that all of it works")
-    for name in ("seed", "trainers", "generators", "verifiers"):
-        add(f"--{name}", type=int)
-    add("--max-age", type=int, help="steps that answers may be behind; 0: lockstep")
-    add("--correct", action="store_true", help="clipped importance weights for old answers")
-    add("--fsdp", action="store_true", help="trainers shard the model, instead of DDP")
-    add("--lora", type=int, metavar="RANK", help="train and send adapters alone")
-    add("--hf", action="store_true", help="a model of transformers, made at random")
-    add("--checkpoint", type=Path, metavar="FOLDER", help="go on from there, and save there")
-    add("--checkpoint-every", type=int, metavar="STEPS")
-    add("--imitation", type=int, metavar="STEPS")
-    add("--hosts", choices=HOSTS)
-    add("--nodes", nargs="+", help="for --hosts ssh")
-    add("--ssh-args", type=shlex.split, help="for ssh: --ssh-args='-F FILE'")
-    add("--image", help="for --hosts kubernetes")
-    add("--namespace", help="for --hosts kubernetes")
-    add("--drill", action="store_true", help="kill each role once, cut a host, fill the disk")
-    parser.set_defaults(**asdict(Plan()))
-    return parser.parse_args()
-
-
-def plan_of(options: argparse.Namespace) -> Plan:
-    known = dict(vars(options), malice=40 if options.drill else 0)
-    if known.pop("drill"):
-        known["hosts"] = "processes" if options.hosts == "local" else options.hosts
-    few = {"steps": 4, "imitation": 5} if options.steps == "few" else {"steps": int(options.steps)}
-    return Plan(**known | few)
+    told = dict(re.findall(r"^ +(\w+): (.+)$", Plan.__doc__ or "", re.MULTILINE))
+    kinds = {"steps": lambda word: 4 if word == "few" else int(word), "checkpoint": Path}
+    for name, default in asdict(Plan()).items():
+        how: dict[str, Any] = {"type": kinds.get(name, type(default)), "metavar": name.upper()}
+        if default is False:
+            how = {"action": "store_true"}
+        flag = "--" + name.replace("_", "-")
+        parser.add_argument(flag, default=default, help=f"{told[name]} ({default})", **how)
+    parser.add_argument("--drill", action="store_true", help="kill roles, cut a host, fill a disk")
+    return vars(parser.parse_args())
 
 
 # region run
-def run(plan: Plan, drill: bool = False) -> dict[int, Report]:
-    """Do it all; the last report of each step."""
-    began = time.perf_counter()
+def run(plan: Plan, drill: Path | None = None) -> dict[int, Report]:
+    """Do it all, with a drill if there is a disk to fill; the last report of each step."""
+    print(f"imitation of right answers: {plan.imitation} steps", flush=True)
     base = imitate(plan)
-    print(f"imitation: {plan.imitation} steps, {time.perf_counter() - began:.1f} s", flush=True)
     began = time.perf_counter()
     roles = start(plan, base)
-    roles.rollouts.watch.broadcast()
-    trouble = Drill(roles, plan) if drill else None
+    trouble = Drill(roles, plan, drill) if drill else None
     reports: dict[int, Report] = {}
     print("step  reward  age  waited")
     for each in roles.trainers.run():
         reports[each.step] = each.value
-        show(each, plan)
+        show(each.step, each.value, plan)
         if trouble is not None:
-            trouble.after(each)
-    seconds = time.perf_counter() - began
-    conclude(plan, reports, seconds)
+            trouble.after(each.step, each.value)
+    conclude(plan, reports, time.perf_counter() - began)
     if trouble is not None:
         trouble.report(reports)
     roles.rollouts.stop().get()
@@ -83,39 +62,33 @@ def run(plan: Plan, drill: bool = False) -> dict[int, Report]:
 # endregion
 
 
-def show(each: StepReport, plan: Plan) -> None:
-    if each.step % max(1, plan.steps // 15) == 0 or each.step == plan.steps - 1:
-        report: Report = each.value
-        bar = "#" * round(40 * report.reward)
-        print(
-            f"{each.step:4}  {report.reward:5.0%}  {report.age:4.1f}  {report.waited:4.1f} s  {bar}",
-            flush=True,
-        )
+def show(step: int, report: Report, plan: Plan) -> None:
+    if step % max(1, plan.steps // 15) == 0 or step == plan.steps - 1:
+        told = f"{step:4}  {report.reward:5.0%}  {report.age:4.1f}  {report.waited:4.1f} s"
+        print(told, "", "#" * round(40 * report.reward), flush=True)
 
 
 def conclude(plan: Plan, reports: dict[int, Report], seconds: float) -> None:
     rewards = [reports[step].reward for step in sorted(reports)]
     samples = len(reports) * plan.groups * plan.answers
-    part = max(1, len(rewards) // 6)
-    last = fmean(rewards[-part:])
-    print(f"\n{samples} samples in {seconds:.1f} s, {samples / seconds:.0f} per second")
-    print(f"reward of the first steps {fmean(rewards[:part]):.0%}, of the last {last:.0%}")
+    first, last = fmean(rewards[:10]), fmean(rewards[-10:])
     mixed = fmean(report.mixed for report in reports.values())
+    waited = sum(report.waited for report in reports.values()) / seconds
+    print(f"\n{samples} samples in {seconds:.1f} s, {samples / seconds:.0f} per second")
+    print(f"reward of the first 10 steps {first:.0%}, of the last {last:.0%}")
     print(f"answers with bytes of several versions of the weights: {mixed:.0%}")
-    waited = sum(report.waited for report in reports.values())
-    print(f"trainers waited {waited / seconds:.0%} of the time: `monarch why` says for whom")
+    print(f"trainers waited {waited:.0%} of the time: `monarch why` says for whom")
 
 
 def main() -> None:
     options = arguments()
-    # what is replaced is a warning of these
-    for name in ("monarch.service", "monarch.supervision", "monarch.elastic"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    plan = plan_of(options)
-    if options.drill:
+    has_drill = options.pop("drill")
+    plan = Plan(**options)
+    logging.getLogger("monarch").setLevel(logging.ERROR)  # what is replaced is a warning
+    if has_drill:
+        hosts = "processes" if plan.hosts == "local" else plan.hosts  # one stands still
         with tempfile.TemporaryDirectory() as folder, small_disk(Path(folder)) as disk:
-            run(replace(plan, checkpoint=disk, steps=max(plan.steps, 60)), drill=True)
+            plan = replace(plan, malice=40, hosts=hosts, checkpoint=disk, steps=max(plan.steps, 60))
+            run(plan, drill=disk)
     else:
-        if options.checkpoint is not None:
-            options.checkpoint.mkdir(parents=True, exist_ok=True)
         run(plan)

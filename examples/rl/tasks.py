@@ -21,13 +21,10 @@ def check(prompt, answer):
 """
 _BRACKETS = """
 def check(prompt, answer):
-    pairs, open_ones = {")": "(", "]": "[", "}": "{"}, []
-    for bracket in prompt.rstrip("=") + answer:
-        if bracket in "([{":
-            open_ones.append(bracket)
-        elif not open_ones or open_ones.pop() != pairs.get(bracket):
-            return False
-    return not open_ones
+    left = prompt.rstrip("=") + answer
+    for _ in left:
+        left = left.replace("()", "").replace("[]", "").replace("{}", "")
+    return not left
 """
 _SORTING = """
 def check(prompt, answer):

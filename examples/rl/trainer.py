@@ -10,11 +10,9 @@ import os
 import pickle
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -24,12 +22,10 @@ from monarch.actor import get_meter
 from monarch.elastic import World
 from monarch.telemetry import step as mark_step
 
-from .model import LENGTH, make_policy, rows
+from .model import answer_logprobs, make_policy
 from .plan import Plan
 from .rollouts import Buffer, Group, Rollouts
 from .weights import Board, Publisher
-
-LOGGER = logging.getLogger("examples.rl")
 
 
 @dataclass(frozen=True)
@@ -51,26 +47,19 @@ def grpo_loss(policy: nn.Module, groups: list[Group], tokens: int, plan: Plan) -
     The advantage of an answer is by how many standard deviations its reward exceeds the mean of its
     group. `old` is, for each byte, what the weights that chose it gave it.
     """
-    texts, advantages, old, chosen = [], [], [], []
-    for group in groups:
-        rewards = torch.tensor(group.rewards)
-        advantages.append((rewards - rewards.mean()) / (rewards.std() + 1e-4))
-        for answer in group.answers:
-            texts.append(group.task.prompt + answer.text)
-            begin, end = len(group.task.prompt) - 1, len(texts[-1]) - 1
-            old.append([0.0] * begin + answer.logprobs + [0.0] * (LENGTH - 1 - end))
-            chosen.append([begin <= place < end for place in range(LENGTH - 1)])
-    data, mask, past = rows(texts), torch.tensor(chosen), torch.tensor(old)
-    logprobs = torch.log_softmax(policy(data[:, :-1]), dim=-1)
-    logprobs = logprobs.gather(2, data[:, 1:, None]).squeeze(2)
-    gain = torch.cat(advantages)[:, None]
-    ratio = (logprobs - past).exp()
+    rewards = torch.tensor([group.rewards for group in groups])
+    advantages = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)
+    pairs = [(group.task.prompt, answer) for group in groups for answer in group.answers]
+    lengths = torch.tensor([len(answer.text) for _, answer in pairs])
+    gain = advantages.flatten().repeat_interleave(lengths)
+    old = torch.tensor([each for _, answer in pairs for each in answer.logprobs])
+    logprobs = answer_logprobs(policy, [(prompt, answer.text) for prompt, answer in pairs])
+    ratio = (logprobs - old).exp()
     if plan.correct:  # weighs each byte, and clips the weight alone: old answers teach, but little
         objective = ratio.detach().clamp(max=2.0) * gain * logprobs
     else:
         objective = torch.minimum(ratio * gain, ratio.clamp(1 - plan.clip, 1 + plan.clip) * gain)
-    loss: Tensor = -objective[mask].sum() / tokens
-    return loss
+    return -objective.sum() / tokens
 
 
 # endregion
@@ -80,75 +69,59 @@ class Training:
     """What a rank does: `ElasticGroup` makes one in each process."""
 
     def __init__(
-        self,
-        plan: Plan,
-        base: dict[str, Tensor],
-        buffer: Buffer,
-        board: Board,
-        rollouts: Rollouts,
+        self, plan: Plan, base: dict[str, Tensor], buffer: Buffer, board: Board, rollouts: Rollouts
     ) -> None:
         self.plan, self.base = plan, base
         self.buffer, self.board, self.rollouts = buffer, board, rollouts
-        self.policy = make_policy(plan, base)
-        self.optimizer = self._optimizer()
         self.reward = get_meter().create_gauge("rl.reward", description="mean of the last batch")
         self.age = get_meter().create_gauge("rl.age", unit="steps", description="staleness")
         self.wait = get_meter().create_counter("rl.wait", unit="s", description="for samples")
 
-    def _optimizer(self) -> torch.optim.Optimizer:
-        wanted = [each for each in self.policy.parameters() if each.requires_grad]
-        return torch.optim.AdamW(wanted, self.plan.learning_rate, weight_decay=0.0)
-
     # region train
     def train(self, world: World) -> None:
-        if self.plan.fsdp:  # laid out for the ranks of this world
-            mesh = init_device_mesh("cpu", (world.size,))
-            self.policy = make_policy(self.plan, self.base)
-            fully_shard(self.policy, mesh=mesh)
-            self.optimizer = self._optimizer()
-        world.restore(model=self.policy, optimizer=self.optimizer)
-        policy = self.policy if self.plan.fsdp else DistributedDataParallel(self.policy)
-        self.pids = [0] * world.size
-        dist.all_gather_object(self.pids, os.getpid())
-        publisher = Publisher(world, self.policy, self.board, self.plan.fsdp)
+        plan, policy = self.plan, make_policy(self.plan, self.base)
+        if plan.fsdp:  # laid out for the ranks of this world
+            fully_shard(policy, mesh=init_device_mesh("cpu", (world.size,)))
+        wanted = [each for each in policy.parameters() if each.requires_grad]
+        optimizer = torch.optim.AdamW(wanted, plan.learning_rate, weight_decay=0.0)
+        world.restore(model=policy, optimizer=optimizer)
+        publisher = Publisher(world, policy, self.board, plan.fsdp)
+        policy = policy if plan.fsdp else DistributedDataParallel(policy)
+        self.pids = world.gather(os.getpid())
         if world.rank == 0:
             self.rollouts.progress.broadcast(world.step, [])
-        for step in world.steps(self.plan.steps):
-            mark_step(step)
-            if world.rank == 0:
-                self._save(world, step)
+        for step in world.steps(plan.steps):
+            mark_step(step, total=plan.steps, samples=plan.groups * plan.answers // world.size)
+            self._save(world, step)
             began = time.perf_counter()
             groups = self._batch(world, step)
             waited = time.perf_counter() - began
             tokens = sum(len(answer.text) for group in groups for answer in group.answers)
             mine = groups[world.part(len(groups))]
             # DDP and FSDP take the mean over ranks of what is a sum
-            loss = world.size * grpo_loss(policy, mine, tokens, self.plan)
-            self.optimizer.zero_grad()
+            loss = world.size * grpo_loss(policy, mine, tokens, plan)
+            optimizer.zero_grad()
             if world.rank == 0:  # before the gradients meet: no step is done without a report
                 self._report(world, step, groups, waited)
             loss.backward()  # type: ignore[no-untyped-call]
             with publisher.writing(step):
-                self.optimizer.step()
+                optimizer.step()
 
     def _batch(self, world: World, step: int) -> list[Group]:
         """The groups of this step, the same on all ranks."""
-        found: list[list[Group] | None] = [None]
+        drawn: list[Group] = []
         if world.rank == 0:
             count = self.plan.groups
             drawn = world.ask(lambda: self.buffer.sample(count, step, order="oldest", batch=step))
-            found = [sorted(drawn, key=lambda group: group.task.number)]
-        dist.broadcast_object_list(found, src=0)
-        assert found[0] is not None
-        return found[0]
+        return sorted(world.gather(drawn)[0], key=lambda group: group.task.number)
 
     # endregion
 
     def _report(self, world: World, step: int, groups: list[Group], waited: float) -> None:
-        answers = [answer for group in groups for answer in group.answers]
+        versions = [answer.versions for group in groups for answer in group.answers]
         reward = fmean(each for group in groups for each in group.rewards)
-        age = fmean(step - version for answer in answers for version in answer.versions)
-        mixed = fmean(len(set(answer.versions)) > 1 for answer in answers)
+        age = fmean(step - version for each in versions for version in each)
+        mixed = fmean(len(set(each)) > 1 for each in versions)
         self.reward.set(reward)
         self.age.set(age)
         self.wait.add(waited)
@@ -159,13 +132,13 @@ class Training:
     # region save
     def _save(self, world: World, step: int) -> None:
         """What is not on the trainers, beside the checkpoint of the weights before this step."""
-        if step == 0 or step % self.plan.checkpoint_every:
+        if world.rank or step == 0 or step % self.plan.checkpoint_every:
             return
-        folder = self.plan.checkpoint
         # Batches of steps that may be done again stay in the buffer.
-        whole = folder.glob("step-*") if folder is not None else [Path(f"step-{step - 1}")]
-        oldest = min((int(each.name.removeprefix("step-")) for each in whole), default=0)
-        world.ask(lambda: self.buffer.forget(oldest))
+        folder, again = self.plan.checkpoint, [step - 1]
+        if folder is not None:
+            again = [int(each.name.removeprefix("step-")) for each in folder.glob("step-*")]
+        world.ask(lambda: self.buffer.forget(min(again, default=0)))
         if folder is None:
             return
         state = world.ask(lambda: self.rollouts.state.call_one())
@@ -173,6 +146,6 @@ class Training:
             (folder / "unfinished").write_bytes(pickle.dumps(state))
             (folder / "unfinished").replace(folder / f"roles-{step:08}")
         except OSError as error:
-            LOGGER.warning("step %d: roles not saved: %s", step, error)
+            logging.getLogger(__name__).warning("step %d: roles not saved: %s", step, error)
 
     # endregion

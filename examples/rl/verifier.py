@@ -14,7 +14,6 @@ import sys
 from contextlib import suppress
 
 from monarch.actor import Actor, endpoint, get_meter
-from monarch.service import Service
 
 from .tasks import END, Task
 
@@ -26,8 +25,7 @@ SANDBOX = """
 import json, os, resource, signal, socket, sys
 seconds, memory = float(sys.argv[1]), int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # of a dump, too
 pipe = socket.socket(fileno=0)  # of messages, each of which comes whole
 while asked := pipe.recv(1 << 20):
     checker, prompt, answers = json.loads(asked)
@@ -46,9 +44,8 @@ while asked := pipe.recv(1 << 20):
 class Sandbox:
     """A process for checks."""
 
-    def __init__(self) -> None:
-        self.process: subprocess.Popen[bytes] | None = None
-        self.pipe: socket.socket
+    process: subprocess.Popen[bytes] | None = None
+    pipe: socket.socket
 
     def check(self, task: Task, answers: list[str]) -> list[float] | None:
         """What the task's program says of each answer; None if it said nothing in time."""
@@ -93,11 +90,9 @@ class Verifier(Actor):
         """1 for each right answer, 0 for others."""
         texts = [answer.removesuffix(END).decode("ascii") for answer in answers]
         found = self.sandbox.check(task, texts)
-        if found is None:
-            self.ended.add(1)
-            return [0.0] * len(answers)
-        complete = (answer.endswith(END) for answer in answers)
-        return [reward * is_whole for reward, is_whole in zip(found, complete, strict=True)]
+        self.ended.add(int(found is None))
+        found = found or [0.0] * len(answers)
+        return [each * text.endswith(END) for each, text in zip(found, answers, strict=True)]
 
     @endpoint
     def pid(self) -> int:
@@ -105,6 +100,3 @@ class Verifier(Actor):
 
     def __cleanup__(self, error: Exception | None) -> None:
         self.sandbox.end()
-
-
-Verifiers = Service[Verifier]

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import torch.distributed as dist
 from torch import nn
 
 from monarch.actor import Actor, SupervisionError, concurrent_endpoint
@@ -37,7 +36,7 @@ class News:
     world: int
     first: int
     step: int
-    sources: tuple[SharedState, ...]
+    sources: list[SharedState]
 
 
 class Board(Actor):
@@ -69,11 +68,8 @@ class Publisher:
         self.world, self.board, self.first = world, board, world.step
         # where they are: nothing is copied
         self.shared = share_state(learned(policy), copy=False)
-        self.sources = [self.shared]
-        if sharded:  # each rank has a part, so generators read from all
-            everybody: list[SharedState | None] = [None] * world.size
-            dist.all_gather_object(everybody, self.shared)
-            self.sources = [each for each in everybody if each is not None]
+        # where each rank has a part, generators read from all
+        self.sources = world.gather(self.shared) if sharded else [self.shared]
         self.publish(world.step)
 
     @contextmanager
@@ -85,8 +81,7 @@ class Publisher:
 
     def publish(self, step: int) -> None:
         if self.world.rank == 0:
-            news = News(self.world.number, self.first, step, tuple(self.sources))
-            self.board.publish.broadcast(news)
+            self.board.publish.broadcast(News(self.world.number, self.first, step, self.sources))
 
 
 # endregion
@@ -104,8 +99,8 @@ class Follower:
         self._target = learned(policy)
         # A pull that fails leaves a mixture: not in the weights that are in use.
         self._staged = {name: each.detach().clone() for name, each in self._target.items()}
-        self._replica: Replica | None = None
-        self._world = -1  # of those that the replica reads
+        self._replica: Replica
+        self._world = -1  # that the replica reads
         self._here = -1, -1  # world and step of the weights
 
     async def listen(self) -> None:
@@ -119,25 +114,24 @@ class Follower:
     async def pull(self) -> bool:
         """Get the newest weights, if there are newer ones; whether these are others now."""
         self.stirred.clear()
-        news = self.news
-        if news is None:
+        if (news := self.news) is None:
             return False
         try:
-            if self._replica is None or news.world != self._world:
+            if news.world != self._world:
                 self._replica, self._world = Replica(news.sources, self._staged), news.world
             versions = {each for each in await self._replica.pull() if each is not None}
         except (RDMAError, SupervisionError):  # those trainers are gone, or were not to be reached
-            self._replica, versions = None, set()
+            self._world, versions = -1, set()
         if len(versions) != 1:  # ranks that are a step apart will soon agree
             # pull again soon: trainers that wait for what these weights are to say have no news
             asyncio.get_running_loop().call_later(0.1, self.stirred.set)
             return False
-        version = news.first + versions.pop()
-        if self._here == (news.world, version):
+        here = news.world, news.first + versions.pop()
+        if self._here == here:
             return False
         for name, each in self._target.items():
             each.detach().copy_(self._staged[name])
-        self._here, self.version = (news.world, version), version
+        self._here, self.version = here, here[1]
         return True
 
 

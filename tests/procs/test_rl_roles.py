@@ -59,6 +59,7 @@ def test_what_a_buffer_has_lost_is_made_again_though_no_more_may_be_begun(spawn:
     writer: Any = others.spawn("writer", Writer, 0)
     judge: Any = others.spawn("judge", Judge)
     rollouts = this_proc().spawn("rollouts", Rollouts, PLAN, RolloutState(), writer, judge, buffer)
+    rollouts.mind.broadcast()
     rollouts.progress.call_one(0, []).get()
     wait_until(lambda: buffer.statistics().get().items == PLAN.groups, what="all groups")
     store.kill().get()

@@ -42,7 +42,7 @@ def run(home: Home, *options: str, **env: str) -> None:
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     # torch makes that folder among temporary files, and leaves it there
     env |= {"PYTHONPATH": path, "TORCHINDUCTOR_CACHE_DIR": str(home.folder / "inductor")}
-    program = home.start(RUN, "--steps", "few", *options, env=env)
+    program = home.start(RUN, "--steps", "few", "--imitation", "5", *options, env=env)
     try:  # each of its processes imports torch first
         said, told = program.communicate(timeout=LIMIT / 2)
     finally:
@@ -54,7 +54,7 @@ def run(home: Home, *options: str, **env: str) -> None:
 
 
 def test_trainers_and_generators_are_on_machines_that_ssh_reaches(home: Home, ssh: Ssh) -> None:
-    run(home, "--hosts", "ssh", "--nodes", "a", "b", f"--ssh-args=-F {ssh.config}")
+    run(home, "--hosts", "ssh", "--nodes", "a,b", f"--ssh-args=-F {ssh.config}")
     ssh.wait_nothing_left()
 
 
