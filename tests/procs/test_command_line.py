@@ -282,9 +282,10 @@ def test_what_is_made_is_told_in_json(monarch: Type) -> None:
 
 
 def test_contexts_keep_jobs_apart(monarch: Type) -> None:
+    assert monarch("context", "ls").out == "No contexts.\n"
     Path(".monarch").mkdir(0o700)
     LocalJob().dump(".monarch/job_state.pkl")  # from before there was any context
-    assert monarch("context", "ls").out == "No contexts.\n"
+    assert monarch("context", "ls").out == "* default\n"
     monarch("context", "use", "second")
     set_current_job("jobs.other")
     assert monarch("context", "ls").out == "  default\n* second\n"

@@ -109,9 +109,30 @@ def test_logs_of_all_ranks_are_read_from_another_terminal_and_later(
     assert said_by(warnings, 2) == ["loss is 0.1", "loss is 0.2"] and len(warnings) == 2
     assert warnings[0]["location"] == "program.py:10" and warnings[0]["endpoint"] == "step"
     plain = home.monarch("logs", "--grep", "^step 2", "--rank", "3")
-    assert plain.endswith(" [trainers 3] step 2\n") and plain.count("\n") == 1
+    assert plain.endswith(" workers[1] [trainers 3] step 2\n") and plain.count("\n") == 1
+    here = os.uname().nodename
+    assert {line["host"] for line in found} == {f"workers[0] on {here}", f"workers[1] on {here}"}
+    folders = Path(home.folder).glob(".monarch/logs/*/*/*.jsonl")
+    assert {path.parent.name for path in folders} == {here}
     home.monarch("kill")
     assert lines(home.monarch("logs", "--json")) == found
+
+
+def test_a_job_goes_by_the_name_that_status_tells_in_each_command(home: Home) -> None:
+    program = home.start(TRAIN, "job", "wait")
+    assert program.stdout is not None
+    program.stdout.readline()
+    told = home.monarch("status", "default")
+    assert "ProcessJob({'workers': 2}) runs; context 'default', id " in told
+    assert ["workers[1]", os.uname().nodename] in [line.split()[:2] for line in told.splitlines()]
+    assert home.monarch("context", "ls") == "* default\n"
+    assert "Fine: " in home.monarch("why", "default", "--seconds", "0.1")
+    (home.folder / "go").touch()
+    program.communicate(timeout=60)
+    assert "workers[1] [trainers 3] step 2" in home.monarch("logs", "default")
+    refused = home.monarch("why", "default", exit_code=1)
+    assert "no program here is known to use ProcessJob({'workers': 2}) now" in refused
+    assert "ended: ProcessJob({'workers': 2})" in home.monarch("kill", "default")
 
 
 def test_a_job_whose_workers_were_killed_has_logs_to_the_last_line(home: Home) -> None:

@@ -64,8 +64,15 @@ def load_current_job() -> JobTrait:
 def contexts() -> list[str]:
     """Names of the contexts of this folder, sorted."""
     with suppress(FileNotFoundError), opened(HERE) as here:
-        return [name for name in here.names() if _is_context(here, name)]
+        plain = [DEFAULT_CONTEXT] if _is_plain() else []
+        return sorted({*plain, *(name for name in here.names() if _is_context(here, name))})
     return []
+
+
+def _is_plain() -> bool:
+    """Return whether a job is saved here without contexts: that of the default one."""
+    path = Path(DEFAULT_JOB_PATH)
+    return path.exists() and not path.is_symlink()
 
 
 def _is_context(here: Folder, name: str) -> bool:
@@ -124,9 +131,20 @@ def _target(here: Folder) -> str:
         return ""
 
 
+def context_of(name: str | None) -> str:
+    """Return the context that a name means, see `contexts_of`; None: the active one."""
+    return active_context() if name is None else next(iter(contexts_of(name)), name)
+
+
 def state_path(context: str | None) -> Path:
-    """Return the file that the running job of a context is saved to; None: of the active one."""
-    return Path(DEFAULT_JOB_PATH) if context is None else _folder(context) / _STATE
+    """Return the file that a running job is saved to.
+
+    Args:
+        context: Of the job, or the job as module.attribute; None: the active one.
+    """
+    if context is None or (context == DEFAULT_CONTEXT and _is_plain()):
+        return Path(DEFAULT_JOB_PATH)
+    return _folder(context_of(context)) / _STATE
 
 
 def make_context(name: str) -> None:

@@ -57,30 +57,36 @@ def find_logs(job: str | None = None) -> JobLogs:
     """Find the logs of a job, running or ended, in the working directory.
 
     Args:
-        job: Name of a context, for its last job; the beginning of an id; or a folder. None: the job
-            of the active context, or the one that has written last.
+        job: Name of a context, or of its job, as module.attribute, for the last one; the process id
+            of a program; the beginning of an id; or a folder. None: the job of the active context,
+            or the one that has written last.
 
     Raises:
         FileNotFoundError: There is none; the message names the last ones.
-        ValueError: Several ids begin like this.
+        ValueError: It means several.
     """
     if job is None:
         return _of_context(current.active_context()) or _latest() or _missing("no logs")
     if "/" in job and Path(job).is_dir():
         return JobLogs(job, Path(job))
-    if job in current.contexts():
-        return _of_context(job) or _missing(f"no logs of context {job!r}")
-    folders = [folder for folder in _folders() if folder.name.startswith(job)]
+    if named := current.contexts_of(job):
+        return _of_context(named[0]) or _missing(f"no logs of context {named[0]!r}")
+    folders = [each for each in _folders() if each.name.startswith(job) or _is_of(each, job)]
     if len(folders) > 1:
         raise ValueError(
-            f"several ids begin with {job!r}:"
+            f"several have logs here for {job!r}:"
             f" {', '.join(folder.name for folder in folders[:_SHOWN])}"
         )
     if folders:
         return _of_folder(folders[0])
     if Path(job).is_dir():
         return JobLogs(job, Path(job))
-    return _missing(f"{job!r} is no context, no id of a job, and no folder")
+    return _missing(f"{job!r} is no job, no process id, no id of a job, and no folder")
+
+
+def _is_of(folder: Path, pid: str) -> bool:
+    """Return whether a program with a process id has logs there, its own or those of its job."""
+    return folder.name.endswith(f"_{pid}") or (pid.isdigit() and telemetry.uses(folder, pid))
 
 
 def _base() -> Path:
@@ -108,13 +114,10 @@ def _of_folder(folder: Path) -> JobLogs:
 
 def _of_context(context: str) -> JobLogs | None:
     """The logs of a context's job that runs, else of the last one that ran."""
-    path = current.state_path(context)
+    path = current.state_path(context).absolute()
     places = {str(path)}
-    # its file is in another place until contexts are used
-    if context == current.DEFAULT_CONTEXT:
-        plain = Path(DEFAULT_JOB_PATH).absolute()
-        places.add(str(plain))
-        path = path if plain.is_symlink() or not plain.exists() else plain
+    if context == current.DEFAULT_CONTEXT:  # its file is there until contexts are used
+        places.add(str(Path(DEFAULT_JOB_PATH).absolute()))
     if path.exists():
         try:
             saved = job_load(path)

@@ -142,6 +142,11 @@ def program_of(folder: Path) -> Program | None:
     return None
 
 
+def uses(folder: Path, pid: str) -> bool:
+    """Return whether the program with that process id uses the job with logs in that folder."""
+    return (folder / _CLIENTS / pid).exists()
+
+
 def run_of(folder: Path) -> Path:
     """The file that the last run of that job leaves."""
     return folder / _RUN

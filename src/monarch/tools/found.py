@@ -25,7 +25,11 @@ PROGRAM = Annotated[str | None, typer.Argument(metavar="[PROGRAM]", help=_HELP)]
 
 OPTION = Annotated[str | None, typer.Option("--program", "-p", "--run", help="The same.")]
 CONTEXT = Annotated[
-    str | None, typer.Option("--context", help="Context of the job. Default: the active one.")
+    str | None,
+    typer.Option(
+        "--context",
+        help="The job, as its context or module.attribute. Default: that of the active context.",
+    ),
 ]
 
 
@@ -58,13 +62,15 @@ def found(program: str | None, option: str | None = None) -> Program | Path:
     if os.path.isfile(what) or os.sep in what or what.endswith(".duckdb"):
         return Path(what)
     described = current.running_job(what)
-    assert described.apply_id is not None
     # programs reach the job of any context by that path
-    folder = folder_of(Path(job.DEFAULT_JOB_PATH), described.apply_id)
+    folder = folder_of(Path(job.DEFAULT_JOB_PATH), described.apply_id or "")
     uses, run = telemetry.program_of(folder), telemetry.run_of(folder)
     if uses is None and not run.exists():
+        here = [each for each in find() if each.folder == os.getcwd() and not each.is_worker]
+        if len(here) == 1 and not described._has_telemetry:  # else it would be noted
+            return here[0]
         told = "now, or has left a run: `monarch list` has the process ids of those that run"
-        no_program = f"no program here with enable_telemetry() uses {described!r} {told}"
+        no_program = f"no program here is known to use {described!r} {told}"
         raise job.JobError(f"{no_program}{pending(described)}")
     return uses or run
 

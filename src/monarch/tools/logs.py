@@ -41,8 +41,8 @@ def logs(
         str | None,
         typer.Argument(
             help=(
-                "A context, the beginning of a job's id, or a folder. Default: the job of the"
-                " active context, else the last."
+                "A job, as its context or module.attribute; a process id; the beginning of a job's"
+                " id; or a folder. Default: the job of the active context, else the last."
             )
         ),
     ] = None,

@@ -26,7 +26,8 @@ from .redact import secret_files
 CONTEXT = Annotated[
     str | None,
     typer.Argument(
-        help="Context of the job. Default: the active one.", autocompletion=context_names
+        help="The job, as its context or module.attribute. Default: that of the active context.",
+        autocompletion=context_names,
     ),
 ]
 
@@ -48,7 +49,7 @@ def status(
     The exit status is 1 if it does not run, waits for its hosts, or one of them does not answer.
     """
     path = current.state_path(context)
-    name = current.active_context() if context is None else context
+    name = current.context_of(context)
     found = look_at(path, timeout) if path.exists() else Overview("", "", False, [], "")
     if as_json:
         rows = [row._asdict() for row in found.hosts]
@@ -71,10 +72,10 @@ def _show(context: str, found: Overview) -> None:
     rows = []
     for row in found.hosts:
         procs = ", ".join(f"{name} ({count})" for name, count in row.procs.items()) or "-"
-        cells = row.mesh, str(row.host), row.machine or "?", row.address, row.error or procs
+        cells = f"{row.mesh}[{row.host}]", row.machine or "?", row.address, row.error or procs
         rows.append(("bad" if row.error else "plain", cells))
     if rows:
-        print_table("mesh host machine address procs", rows)
+        print_table("host machine address procs", rows)
 
 
 @app.command(epilog="Example: monarch doctor tcp://node1:26600 tcp://node2:26600")
