@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -102,6 +103,24 @@ def test_why_gpus_of_nvidia_can_not_be_asked_is_said(monkeypatch: pytest.MonkeyP
     use(monkeypatch, recorder(nvmlDeviceGetHandleByIndex=lost))
     with pytest.raises(Incomplete, match="NVML: GPU is lost"):
         list(of_nvidia())
+
+
+def test_figures_of_all_gpus_are_the_lowest_the_median_and_the_highest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    busy = {0: 100, 1: 0, 2: 60, 3: 40}
+    more = {
+        "nvmlDeviceGetCount": lambda: 4,
+        "nvmlDeviceGetUtilizationRates": lambda device: SimpleNamespace(gpu=busy[device]),
+        "nvmlDeviceGetComputeRunningProcesses": lambda device: [],
+    }
+    use(monkeypatch, recorder(**more))
+    monkeypatch.setattr(gpus, "NVIDIA", (os.devnull,))
+    assert gpus.present() and gpus.figures() == (0, 50, 100, 7.5, 7.5, 7.5)
+    use(monkeypatch, recorder(**more, nvmlDeviceGetMemoryInfo=not_supported))
+    assert gpus.figures() == (0, 50, 100, None, None, None)
+    use(monkeypatch, None)  # the extra is not installed
+    assert gpus.figures() == (None,) * 6
 
 
 def test_the_module_of_nvml_has_all_that_is_asked_of_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -40,11 +41,11 @@ def test_a_row_comes_each_ten_seconds_and_the_last_one_is_of_now() -> None:
     timers = Timers()
     history = HostHistory(timers, looking(), lambda: timers.now)
     timers.pass_time(1025)
-    assert [(at, row.load) for at, row in history.rows()] == [
+    assert [row[:2] for row in history.rows()] == [
         (1_000_000_000, 0), (1_010_000_000, 1), (1_020_000_000, 2), (1_025_000_000, 3),
     ]  # fmt: skip
     timers.pass_time(1030.5)
-    assert [at for at, _ in history.rows()][-1] == 1_030_000_000  # which is now, nearly
+    assert [at for at, *_ in history.rows()][-1] == 1_030_000_000  # which is now, nearly
 
 
 def test_ten_minutes_are_kept_however_long_it_goes_on() -> None:
@@ -54,6 +55,34 @@ def test_ten_minutes_are_kept_however_long_it_goes_on() -> None:
     rows = history.rows()
     assert len(rows) == KEPT and rows[-1][0] - rows[0][0] == (KEPT - 1) * PERIOD * 1e6
     assert len(timers.due) == 1  # one timer, also after long
+
+
+def test_gpus_have_ten_minutes_as_well_and_a_driver_that_hangs_holds_up_nothing() -> None:
+    timers, answers = Timers(), threading.Event()
+    told, none = (10.0, 20.0, 30.0, 40.0, 50.0, 60.0), (None,) * 6
+
+    def gpus() -> tuple[float, ...]:
+        answers.wait(60)
+        return told
+
+    def known(history: HostHistory) -> list[tuple[Any, ...]]:
+        return [(row[1], row[-6:]) for row in history.rows()]
+
+    history = HostHistory(timers, looking(), lambda: timers.now, gpus)
+    timers.pass_time(1020.5)
+    assert known(history) == [(0, none), (1, none), (2, none)]  # the host's own go on
+    for until in (1030.5, 1040.5):
+        answers.set()
+        assert history._asking is not None
+        history._asking.join()
+        timers.pass_time(until)
+    history._asking.join()
+    assert known(history) == [(0, told), (1, none), (2, none), (3, told), (4, told)]
+    for step in range(2 * KEPT):
+        timers.pass_time(1050.5 + PERIOD * step)
+        history._asking.join()
+    rows = known(history)
+    assert len(rows) == KEPT and {of_gpus for _, of_gpus in rows} == {told}
 
 
 def test_an_agent_has_one_history_however_often_it_is_asked(

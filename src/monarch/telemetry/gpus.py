@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ NVIDIA = ("/dev/nvidiactl", "/dev/dxg")
 """One of these is there where there is a driver; the second in Windows' subsystem for Linux."""
 
 _NVIDIA, _AMD, _AMD_ID = "NVIDIA", "AMD", "0x1002"
+_SYSTEM = Path("/sys")
 _loading = threading.Lock()
 _nvml: Any = None
 
@@ -90,6 +91,34 @@ def _found(asked: Asked) -> Iterator[Gpu]:
         yield from asked.scratch["nvml"]
 
 
+def present() -> bool:
+    """Return whether this host has GPUs, by look-ups of paths alone."""
+    return any(map(os.path.exists, NVIDIA)) or bool(_cards(_SYSTEM))
+
+
+def figures() -> Row:
+    """Look at the GPUs of this host; a driver may take its time, or for ever.
+
+    Returns:
+        In per cent, how busy the lowest, the median and the highest of them is, then the same of
+        their memory in use; None where no GPU tells it.
+    """
+    found = list(of_amd(processes=None))
+    if any(map(os.path.exists, NVIDIA)):
+        with suppress(Incomplete):  # the table `gpus` says why
+            found += of_nvidia()
+    memory = (100 * gpu.used / gpu.total for gpu in found if gpu.total and gpu.used is not None)
+    return *spread(gpu.busy for gpu in found if gpu.busy is not None), *spread(memory)
+
+
+def spread(values: Iterable[float]) -> Row:
+    """The lowest, the median and the highest; None for each where there are no values."""
+    if not (ordered := sorted(values)):
+        return (None,) * 3
+    last = len(ordered) - 1
+    return ordered[0], (ordered[last // 2] + ordered[(last + 1) // 2]) / 2, ordered[-1]
+
+
 def of_nvidia() -> Iterator[Gpu]:
     """The GPUs that NVML knows.
 
@@ -150,17 +179,17 @@ def _text(value: bytes | str) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def of_amd(system: Path = Path("/sys"), processes: Path = Path("/proc")) -> Iterator[Gpu]:
-    """The GPUs of the kernel's driver amdgpu."""
-    cards = [
-        card
-        for card in system.glob("class/drm/card[0-9]*")
-        if card.name.removeprefix("card").isdigit()
-    ]
-    cards = [card for card in cards if _read(card / "device/vendor") == _AMD_ID]
+def of_amd(system: Path = _SYSTEM, processes: Path | None = Path("/proc")) -> Iterator[Gpu]:
+    """The GPUs of the kernel's driver amdgpu.
+
+    Args:
+        system: Where the kernel shows devices.
+        processes: Where it shows processes; None: those are not looked for, which takes long.
+    """
+    cards = _cards(system)
     if not cards:
         return
-    used = _memory_by_card(processes)
+    used = _memory_by_card(processes) if processes is not None else {}
     for index, card in enumerate(
         sorted(cards, key=lambda card: int(card.name.removeprefix("card")))
     ):
@@ -173,6 +202,15 @@ def of_amd(system: Path = Path("/sys"), processes: Path = Path("/proc")) -> Iter
             _number(device / "mem_info_vram_total"), _number(device / "mem_info_vram_used"), busy,
             celsius / 1e3 if celsius is not None else None, watts / 1e6 if watts is not None else None, used.get(bus, {}),
         )  # fmt: skip
+
+
+def _cards(system: Path) -> list[Path]:
+    cards = [
+        card
+        for card in system.glob("class/drm/card[0-9]*")
+        if card.name.removeprefix("card").isdigit()
+    ]
+    return [card for card in cards if _read(card / "device/vendor") == _AMD_ID]
 
 
 def _memory_by_card(processes: Path) -> dict[str, dict[int, int | None]]:

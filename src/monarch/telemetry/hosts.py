@@ -15,8 +15,8 @@ from typing import Any
 
 from .._core.plane import SYSTEM
 from .._proc_stat import RESIDENT, STATE, SYSTEM_TICKS, THREADS, USER_TICKS, VIRTUAL, stat_of
-from . import dead
-from .host_history import Figures, begin
+from . import dead, gpus
+from .host_history import Figures, HostHistory, begin
 from .ids import actor_id, host_id, mesh_id, proc_id
 from .processes import status_events
 from .registry import AGENT, Asked, produces
@@ -42,7 +42,7 @@ _STATES = {
 @produces("hosts", AGENT)
 def _hosts(asked: Asked) -> Iterator[Row]:
     description = asked.description
-    begin(asked, _figures)  # start the history: a reader of hosts will want earlier values, too
+    _begun(asked)  # a reader of hosts will want earlier values, too
     memory, disk, booted = _fields("/proc/meminfo"), _disk(), _stat().get("btime")
     now = _figures(disk)
     yield (
@@ -55,8 +55,12 @@ def _hosts(asked: Asked) -> Iterator[Row]:
 @produces("host_history", AGENT)
 def _history(asked: Asked) -> Iterator[Row]:
     host = host_id(asked.description.agent.host)
-    for at, figures in begin(asked, _figures).rows():
+    for at, *figures in _begun(asked).rows():
         yield at, host, *figures
+
+
+def _begun(asked: Asked) -> HostHistory:
+    return begin(asked, _figures, gpus.figures if gpus.present() else None)
 
 
 @produces("meshes", AGENT)
