@@ -9,7 +9,9 @@ import pytest
 from monarch._words import HOST_NAMES, ranges
 from monarch.stacks import Frame, ProcStacks, Stacks, ThreadStack
 from monarch.stacks.grouping import ENGINE, LIBRARY, NATIVE, STANDARD, USER, classes, kind_of
+from monarch.stacks.model import DEBUGGED
 from monarch.stacks.traces import parse_faulthandler, parse_py_spy
+from monarch.why import model
 
 CORE = "/opt/venv/lib/python3.12/site-packages/monarch/_core/actors/sync_cell.py"
 LIB = "/usr/lib/python3.12/threading.py"
@@ -91,6 +93,20 @@ def test_what_monarch_does_for_a_call_is_one_line_by_the_name_that_the_program_u
         (USER, "step"),
     ]
     assert found.headline == "get at train.py:5"
+
+
+def test_a_class_says_that_its_ranks_are_stopped_in_the_debugger() -> None:
+    at = Frame("check_loss", "/home/me/train.py", 97)
+    asks = Frame("ask", "/x/monarch/debugger/debuggee.py", 212)
+    named = Frame("breakpoint", "/x/monarch/_core/actors/debugging.py", 46)
+    procs = [proc(0, (asks, named, at, *START)), proc(1, (named, at, *START)), proc(2, IDLE)]
+    told = Stacks(procs, {}).to_json()["classes"]
+    assert {tuple(each["ranks"]): each["state"] for each in told} == {
+        (0,): DEBUGGED, (1,): "", (2,): "",
+    }  # fmt: skip
+    # the first two look the same, as what Monarch does is one line
+    assert told[0]["lines"] == told[1]["lines"]
+    assert DEBUGGED == model.DEBUGGED  # as verdicts call it
 
 
 def test_an_actor_that_reads_its_arguments_is_not_said_to_wait_for_work() -> None:

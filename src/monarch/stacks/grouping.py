@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from .._namedtuple import NamedTuple
-from .model import Frame, ProcStacks, ThreadStack
+from .model import DEBUGGED, Frame, ProcStacks, ThreadStack
 
 USER, LIBRARY, NATIVE, STANDARD, ENGINE = "user", "library", "native", "standard", "monarch"
 
@@ -24,6 +24,7 @@ _ENGINE = re.compile(
 )
 _STANDARD = re.compile(r"/lib/python3\.\d+/(?!(site|dist)-packages/)")
 _LIBRARY = re.compile(r"/(site|dist)-packages/")
+_DEBUGGER = "/monarch/debugger/"
 _IDLE = "waits for a message"
 
 
@@ -58,6 +59,7 @@ class StackClass(NamedTuple):
         how: How the stacks were had, see `ProcStacks`.
         hosts: Names of their machines.
         pids: Their processes, in the order of `ranks`.
+        state: `DEBUGGED` where they are stopped in the debugger, else empty.
     """
 
     mesh: str
@@ -70,6 +72,7 @@ class StackClass(NamedTuple):
     how: tuple[str, ...]
     hosts: tuple[str, ...]
     pids: tuple[int, ...]
+    state: str = ""
 
 
 def classes(procs: Iterable[ProcStacks], everything: bool = False) -> list[StackClass]:
@@ -91,7 +94,8 @@ def classes(procs: Iterable[ProcStacks], everything: bool = False) -> list[Stack
             endpoint, lines = _everything(thread) if everything else essence(thread)
             if lines:
                 shown += 1
-                key = (proc.mesh, proc.note, endpoint, thread.name if everything else "", lines)
+                name = thread.name if everything else ""
+                key = (proc.mesh, proc.note, endpoint, name, lines, state_of(thread))
                 found.setdefault(key, []).append((proc, thread, endpoint, lines))
         if not shown:
             found.setdefault((proc.mesh, proc.note), []).append((proc, None, "", ()))
@@ -112,10 +116,15 @@ def kind_of(frame: Frame) -> str:
     return USER if path.endswith(".py") or path.startswith("<") else NATIVE
 
 
+def state_of(thread: ThreadStack) -> str:
+    """Return `DEBUGGED` if the thread is stopped in the debugger, also in one of an editor."""
+    return DEBUGGED if any(_DEBUGGER in frame.file for frame in thread.frames) else ""
+
+
 def _class(
     members: Sequence[tuple[ProcStacks, ThreadStack | None, str, tuple[ShownFrame, ...]]],
 ) -> StackClass:
-    proc, _, endpoint, lines = members[0]
+    proc, thread, endpoint, lines = members[0]
     standing = {
         each.rank: each for each, _, _, _ in sorted(members, key=lambda member: member[0].rank)
     }
@@ -129,8 +138,9 @@ def _class(
     if proc.note:
         place = f"{proc.note}; {place}" if place else proc.note
     return StackClass(
-        proc.mesh, proc.size, tuple(standing), endpoint, place, waits_for, lines, how, hosts, pids
-    )
+        proc.mesh, proc.size, tuple(standing), endpoint, place, waits_for, lines, how, hosts, pids,
+        state_of(thread) if thread is not None else "",
+    )  # fmt: skip
 
 
 def headline(lines: Sequence[ShownFrame]) -> str:

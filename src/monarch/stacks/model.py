@@ -13,6 +13,9 @@ CLIENT = "client"
 HAS_ENDED = "has ended"
 """How the note of a process begins that is gone."""
 
+DEBUGGED = "debugged"
+"""The state of what is stopped in the debugger, as verdicts name it."""
+
 
 class Frame(NamedTuple):
     """A function that has been entered.
