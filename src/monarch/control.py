@@ -6,6 +6,7 @@ waits, or the end of the process.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from . import config
@@ -14,10 +15,13 @@ from ._core.plane import ControlRequest, ControlService, KillProcs, OwnedProcs, 
 from ._namedtuple import NamedTuple
 from .actor.activities import owners_of
 
-__all__ = ["GetAdmin", "GetSettings", "KillProcs", "OwnedMesh"]  # for the admin interface
+__all__ = ["GetAdmin", "GetJob", "GetSettings", "KillProcs", "OwnedMesh"]  # for the admin interface
 
 admin: Callable[[str], dict[str, str]] | None = None
 """In a client: how to reach its admin interface in a role; None while there is none."""
+
+job = ""
+"""In a client: the job with the hosts that it uses, for people; empty while it uses none."""
 
 
 class GetSettings(NamedTuple):
@@ -37,6 +41,13 @@ class GetAdmin(NamedTuple):
     """
 
     role: str
+
+
+class GetJob(NamedTuple):
+    """Which job does the program use, or is it a part of?
+
+    A client beside the program ──▶ the client. Answer: the job, for people; empty for none.
+    """
 
 
 class OwnedMesh(NamedTuple):
@@ -64,6 +75,13 @@ def _get_admin(service: ControlService, request: ControlRequest, record: GetAdmi
     request.answer(admin(record.role) if admin is not None else None)
 
 
+@handles(GetJob)
+def _get_job(service: ControlService, request: ControlRequest, record: GetJob) -> None:
+    number, name = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_JOB_NAME", "")
+    slurm = f"Slurm job {number} {name}".strip() if number else ""
+    request.answer(", ".join(filter(None, (job, slurm))))
+
+
 @handles(OwnedMesh)
 def _owned_mesh(service: ControlService, request: ControlRequest, record: OwnedMesh) -> None:
     for owner in owners_of(service.hub):
@@ -83,4 +101,4 @@ def _stop(mesh: OwnedProcs, reason: str, restarts: bool) -> bool:
     return restarts
 
 
-HANDLERS = (_get_settings, _get_admin, _owned_mesh)
+HANDLERS = (_get_settings, _get_admin, _get_job, _owned_mesh)

@@ -49,7 +49,7 @@ _MESH = Field("string", "Name of a mesh of procs")
 _RANK = Field("string", "Ranks of it: 0,3-5 or ::2 or hosts=1,gpus=0:4")
 
 
-@route("GET", "/v1/access", seconds=0)
+@route("GET", "/v1/access", seconds=0)  # the job is waited for shortly: in no queue
 def _access(call: ApiCall) -> Any:
     """The rights of the requester, and the program or file that is served.
 

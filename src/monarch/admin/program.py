@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from .. import config
+from ..control import GetJob
 from ..errors import MonarchError, SupervisionError
 from ..logs.filter import LineFilter
 from ..programs import Connection, ProcAddress, connect
@@ -81,6 +82,7 @@ class WatchedProgram:
         tree: Of all hosts, procs and actors.
         glance: The rows of `picture.TABLES`.
         verdict: Why it does not go on.
+        job: The job that it uses, for people; empty where it uses none, or does not say.
         metrics: The tables of which metrics are made.
         feeds: That are there, by name.
         dumps: Those of py-spy that are kept, by id.
@@ -98,6 +100,7 @@ class WatchedProgram:
         self.tree = Shared(lambda: Tree(self.collect(*TABLES), time.time()))
         self.glance: Shared[Collected] = Shared(self.seen)
         self.verdict: Shared[Verdict] = Shared(lambda: why(connection), 2 * _FRESH)
+        self.job: Shared[str] = Shared(self._job)
         self.metrics = Shared(lambda: self.collect(*SCRAPED))
         self.feeds: dict[str, Feed] = {}
         self.dumps: dict[str, Any] = {}
@@ -113,9 +116,14 @@ class WatchedProgram:
 
     @property
     def about(self) -> dict[str, Any]:
-        """The command, process, host, begin and user, for people."""
+        """The command, process, host, begin, user and job, for people."""
         told, machine = self.connection.program._asdict(), self.connection.description.machine
-        return {**told, "host": machine, "user": getpass.getuser()}
+        return {**told, "host": machine, "user": getpass.getuser(), "job": self.job.get()}
+
+    def _job(self) -> str:
+        with suppress(MonarchError, TimeoutError):
+            return str(self.ask(self.connection.root, GetJob(), _PATIENCE))
+        return ""
 
     @property
     def pid(self) -> int | None:

@@ -25,7 +25,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .. import actor
+from .. import actor, control
 from .._guards.main_guard import refuse_imports
 from .._lazy import shown_by
 from ..errors import JobError
@@ -188,6 +188,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
         owner._refresh()
         owner._prepare_client_gateway()
         assert owner._apply_id is not None
+        control.job = repr(owner)
         keep_logs(owner._folder_of_logs(), owner._apply_id)  # first: of all that is spawned there
         wanted = self._telemetry or owner._telemetry
         asking = (
@@ -353,6 +354,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
 
     def _end(self) -> None:
         owner = self._owner
+        control.job = ""
         owner._unmount()
         if owner._connected and owner._apply_id is not None:
             telemetry.end(owner._folder_of_logs())
