@@ -40,7 +40,7 @@ class Processes:
         self._procs = {proc.address: proc for host in world.hosts for proc in host.procs}
         self._answers: dict[str, Callable[..., Any]] = {
             "DescribeHost": self._describe, "GetHostStacks": self._stacks, "Collect": self._collect, "GetPace": self._pace,
-            "Watch": self._watch, "GetSettings": self._settings, "RunPySpy": self._py_spy, "OwnedMesh": self._owned,
+            "Watch": self._watch, "GetSettings": self._settings, "GetJob": self._job, "RunPySpy": self._py_spy, "OwnedMesh": self._owned,
             "KillProcs": self._kill,
         }  # fmt: skip
 
@@ -84,6 +84,9 @@ class Processes:
 
     def _settings(self, address: ProcAddress, now: float) -> Any:
         return config.settings()
+
+    def _job(self, address: ProcAddress, now: float) -> str:
+        return self._world.job
 
     def _py_spy(self, agent: ProcAddress, now: float, *fields: Any) -> Any:
         searched = [f"process {RunPySpy(*fields).address} is simulated"]

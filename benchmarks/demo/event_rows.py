@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from monarch.telemetry.gpus import spread
 from monarch.telemetry.host_history import KEPT, PERIOD
 from monarch.telemetry.ids import event_id, mesh_id, message_id
 from monarch.telemetry.rows import event_row, log_row, shape_json, view_json
@@ -13,7 +14,7 @@ from . import logs
 from .faults import STAGES
 from .logs import loss
 from .question import MOST, HostQuestion, Row, fills
-from .world import SAMPLES, TOTAL, Proc
+from .world import GPU_MEMORY, SAMPLES, TOTAL, Proc
 
 _BYTES = 1340  # of a message
 _GIB = 1 << 30
@@ -32,8 +33,9 @@ def _history(asked: HostQuestion) -> Iterator[Row]:
 
 @fills("host_history")
 def _host_history(asked: HostQuestion) -> Iterator[Row]:
-    """Of one proc that stands for the others of its host."""
+    """Of one proc that stands for the others of its host; of GPUs that of the odd rank, too."""
     world, alive = asked.world, asked.alive[:1]
+    trainers = [proc for proc in asked.trainers() if proc in alive or asked.world.is_odd(proc)]
     begin = max(asked.now - PERIOD * KEPT, asked.since)
     for back in range(int((asked.now - begin) / PERIOD), -1, -1):
         at, many = asked.now - back * PERIOD, len(asked.alive)
@@ -41,7 +43,9 @@ def _host_history(asked: HostQuestion) -> Iterator[Row]:
         used = 40 * _GIB + many * sum(world.memory(proc, at) for proc in alive)
         cpu = many * sum(world.busy(proc, at) for proc in alive)
         sent = int(world.steps(at)) * 1_400_000_000
-        yield int(at * 1e6), asked.host.id, load, used, 0, cpu, sent, sent, 59.0
+        busy = spread(world.gpu_busy(proc, at) for proc in trainers)
+        memory = spread(100 * world.gpu_memory(proc, at) / GPU_MEMORY for proc in trainers)
+        yield int(at * 1e6), asked.host.id, load, used, 0, cpu, sent, sent, 59.0, *busy, *memory
 
 
 @fills("actor_status_events")

@@ -11,7 +11,7 @@ from monarch.telemetry.rows import shape_json, stack_rows, view_json
 
 from . import stacks
 from .question import NOW, HostQuestion, Row, fills
-from .world import Proc, noise
+from .world import GPU_MEMORY, GPU_USED, Proc, noise
 
 _GIB = 1 << 30
 _DISK = 2048 * _GIB
@@ -111,15 +111,11 @@ def _gpus(asked: HostQuestion) -> Iterator[Row]:
             continue
         gpu, uuid = _gpu(asked, proc)
         lasts, odd = world.lasts(asked.now), world.is_odd(proc)
-        noisy = noise(proc.rank, int(asked.now))
-        hangs = lasts and not world.fault.speed
-        # a collective that waits spins
-        busy = 0.0 if hangs and odd else 100.0 if hangs else 88.0 + 8.0 * noisy
+        busy, used = world.gpu_busy(proc, asked.now), world.gpu_memory(proc, asked.now)
         is_hot = lasts and odd and world.fault_name == "straggler"
-        hot = 84.0 if is_hot else 58.0 + 6.0 * noisy
-        used = (71 * _GIB if world.lives(proc, asked.now) else 0) + (1 << 28)
+        hot = 84.0 if is_hot else 58.0 + 6.0 * noise(proc.rank, int(asked.now))
         yield (
-            asked.host.id, asked.us, "nvidia", gpu, uuid, "NVIDIA H100 80GB HBM3", 80 * _GIB,
+            asked.host.id, asked.us, "nvidia", gpu, uuid, "NVIDIA H100 80GB HBM3", GPU_MEMORY,
             used, round(busy, 1), round(hot, 1), round(120.0 + 5.6 * busy, 1), int(world.lives(proc, asked.now)),
         )  # fmt: skip
 
@@ -133,7 +129,7 @@ def _gpu(asked: HostQuestion, proc: Proc) -> tuple[int, str]:
 def _gpu_processes(asked: HostQuestion) -> Iterator[Row]:
     for proc in asked.trainers():
         of_host, pid = (asked.host.id, asked.us, "nvidia"), asked.world.pid(proc)
-        yield *of_host, *_gpu(asked, proc), pid, proc.id, 71 * _GIB
+        yield *of_host, *_gpu(asked, proc), pid, proc.id, GPU_USED
 
 
 @fills("statistics")

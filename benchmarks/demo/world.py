@@ -26,7 +26,12 @@ SAMPLES = 48
 """Of a rank in a step."""
 
 TRAINER, LOADER, METRICS = "trainer", "loader", "metrics"
+JOB_MESH = "trainers"
+"""The hosts of the job, by their name there."""
+
 MOST_RANKS = 20_000
+GPU_MEMORY, GPU_USED = 80 << 30, 71 << 30
+"""Bytes of a GPU, and those that a rank uses."""
 
 _RESTART = 3.0  # seconds for which processes that start again are not there yet
 _GIB = 1 << 30
@@ -93,13 +98,24 @@ class Proc:
 
 
 class DemoHost:
-    """A simulated machine."""
+    """A simulated machine.
 
-    __slots__ = ("agent", "id", "machine", "name", "procs")
+    Args:
+        name: Of the host, by which others reach it.
+        hostname: Of the machine.
+        place: Of the host in its job, such as ``trainers[3]``; empty if it is none of a job.
 
-    def __init__(self, name: str, machine: str) -> None:
+    Attributes:
+        machine: What people call it, as agents of jobs do.
+    """
+
+    __slots__ = ("agent", "hostname", "id", "machine", "name", "place", "procs")
+
+    def __init__(self, name: str, hostname: str, place: str = "") -> None:
         self.name = name
-        self.machine = machine
+        self.hostname = hostname
+        self.place = place
+        self.machine = f"{place} on {hostname}" if place else hostname
         self.agent = ProcAddress(name, "").agent
         self.id = host_id(name)
         self.procs: list[Proc] = []
@@ -165,7 +181,8 @@ class DemoWorld:
         self.client_actor = actor_id(self.client, _CLIENT_UID)
         head.procs.append(Proc(self.metrics, 0, {"hosts": 0}, head, 3990))
         for number in range(machines):
-            host = DemoHost(f"tcp://10.0.{number // 250}.{number % 250 + 1}:26600", f"h{number}")
+            name = f"tcp://10.0.{number // 250}.{number % 250 + 1}:26600"
+            host = DemoHost(name, f"h{number}", f"{JOB_MESH}[{number}]")
             pid = 4000 + 97 * (number % 20)
             for gpu in range(gpus):
                 rank, point = number * gpus + gpu, {"hosts": number, "gpus": gpu}
@@ -180,6 +197,7 @@ class DemoWorld:
         if self.is_pending:
             self.hosts, self.meshes = [head], ()
             head.procs.clear()
+        self.job = f"SlurmJob({{'{JOB_MESH}': {machines}}}, Slurm job 9)"
         self.by_agent = {host.agent: host for host in self.hosts}
 
     @property
@@ -272,7 +290,7 @@ class DemoWorld:
         return HostDescription(
             host.agent, 2101, self.client if is_head else host.agent, 2100 if is_head else 2101, host.machine,
             [each.name for each in self.hosts[1:]] if is_head else [], list(self._hosted(host, now, ended)),
-            names={each.name: each.machine for each in self.hosts[1:]} if is_head else {},
+            hostname=host.hostname, names={each.name: each.place for each in self.hosts[1:]} if is_head else {},
         )  # fmt: skip
 
     def _hosted(self, host: DemoHost, now: float, ended: bool) -> Iterator[HostedProc]:
@@ -316,6 +334,16 @@ class DemoWorld:
         if self.fault_name == "dead-rank" and self.is_odd(proc):
             gib += 20.0 * min(1.0, max(0.0, (now - self.fault_at + 120) / 120))
         return int(gib * _GIB)
+
+    def gpu_busy(self, proc: Proc, now: float) -> float:
+        """How busy its GPU is, in per cent: a collective that waits spins."""
+        if self.lasts(now) and not self.fault.speed:
+            return 0.0 if self.is_odd(proc) else 100.0
+        return 88.0 + 8.0 * noise(proc.rank, int(now))
+
+    def gpu_memory(self, proc: Proc, now: float) -> int:
+        """Bytes of its GPU that are in use."""
+        return (GPU_USED if self.lives(proc, now) else 0) + (1 << 28)
 
     def does(self, proc: Proc, now: float) -> tuple[Frames, float]:
         """The place of the rank, and since when it handles this call.
