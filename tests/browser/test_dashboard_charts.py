@@ -133,6 +133,22 @@ def test_load_and_memory_of_hosts_are_lines_over_ten_minutes(tab: Tab, program: 
     assert tab.violations() == []
 
 
+def test_gpus_are_lines_over_ten_minutes_as_soon_as_one_looks(tab: Tab) -> None:
+    tab.open("hosts")
+    said = chart(tab, "GPUs busy").get_attribute("aria-label")
+    first, last = (
+        time.mktime(time.strptime(f"2026-01-01 {at}", "%Y-%m-%d %X"))
+        for at in re.findall(r"\d+:\d+:\d+", said)
+    )
+    assert (last - first) % 86_400 >= 570
+    lowest, median, highest = (
+        int(re.findall(rf"{name} (\d+) %", said)[0]) for name in ("lowest", "median", "highest")
+    )
+    assert 88 <= lowest <= median <= highest <= 96
+    # 71 GiB of 80, and what the driver takes
+    assert "highest 89 %" in chart(tab, "Memory of GPUs").get_attribute("aria-label")
+
+
 def test_of_many_hosts_the_highest_the_median_and_the_lowest_are_lines(browser: Any) -> None:
     with demo(256, "missing-collective") as many:
         headers = {"Authorization": f"Bearer {many.token}"}
@@ -196,7 +212,7 @@ OVER_TIME = """
 def test_an_answer_with_times_is_drawn_and_the_tables_of_today_come_first(tab: Tab) -> None:
     page = tab.open(f"sql?{urlencode({'q': ' '.join(OVER_TIME.split())})}")
     said = chart(tab, "Over time").get_attribute("aria-label")
-    assert re.search(r"h0 \d+\.?\d*, head \d", said), said
+    assert re.search(r"head \d+\.?\d*, trainers\[0\] on h0 \d", said), said
     tables = page.locator("main > dl dt").all_inner_texts()
     assert tables[:3] == ["procs", "actors", "hosts"] and len(tables) == 12
     page.locator("summary", has_text="others").click()

@@ -262,6 +262,28 @@ def test_where_two_tasks_of_a_rank_have_stopped_its_command_is_there(tab: Tab) -
     assert tab.complaints == [], tab.refused
 
 
+def test_a_rank_is_attached_where_its_stack_says_that_it_has_stopped(tab: Tab) -> None:
+    # whatever the functions are called
+    line = {"kind": "monarch", "function": "breakpoint", "file": "/x/monarch/_core/a.py", "line": 1}
+    other = {**line, "kind": "user", "function": "check_loss", "file": "/run/train.py"}
+    answer = {
+        "silent": {},
+        "classes": [
+            {
+                "mesh": "trainers", "size": 16, "ranks": [rank], "endpoint": "step", "headline": f"at {rank}",
+                "waits_for": "", "lines": [first], "how": ["itself"], "hosts": ["trainers[0] on h0"], "pids": [rank],
+                "state": state,
+            }
+            for rank, first, state in ((3, other, "debugged"), (4, line, ""))
+        ],
+    }  # fmt: skip
+    tab.page.route("**/v1/stacks*", lambda route: route.fulfill(json=answer))
+    tab.open("stacks")
+    tab.wait_for("article", "trainers[3]").get_by_text("attach trainer 3").wait_for()
+    tab.wait_for("article", "trainers[4]").get_by_text("interrupt trainer 4").wait_for()
+    assert tab.complaints == [], tab.refused
+
+
 def test_times_of_another_day_have_a_date(tab: Tab) -> None:
     tab.page.clock.set_system_time(time.time() + 86_400)
     tab.open(f"logs?mesh=trainers&rank=3&since={time.time() - 30:.3f}")

@@ -33,7 +33,7 @@ PAGES = {
     "logs": (".line", ""),
     "stragglers": ("td", "trainers"),
     "meshes": ("td", "trainers"),
-    "hosts": ("td", "h1"),
+    "hosts": ("td", "trainers[1] on h1"),
     "messages": ("td", "trainer"),
     "metrics": ("figure", "loss"),
     "sql?q=SELECT+mesh,+count(*)+AS+ranks+FROM+procs+GROUP+BY+mesh": ("td", "trainers"),
@@ -80,7 +80,8 @@ def test_from_the_verdict_to_the_odd_ranks_stack_logs_and_debugger(tab: Tab, by:
     page = tab.open("now")
     verdict = tab.wait_for(".verdict.bad", "999 ranks of trainers in all_reduce")
     assert re.search(
-        r"trainers\[417\] \(host h52, gpu 1.* in recv_into \(data\.py:31\)", verdict.inner_text()
+        r"trainers\[417\] \(host trainers\[52\] on h52, gpu 1.* in recv_into \(data\.py:31\)",
+        verdict.inner_text(),
     )
     tab.wait_for(".strip", "disk")
     hosts = tab.wait_for("[aria-label='Load of hosts'] tbody", "highest")
@@ -142,7 +143,7 @@ def says(tab: Tab, text: str) -> Any:
 
 def test_a_thousand_ranks_are_bands_of_hosts_that_keys_unfold(tab: Tab) -> None:
     page = tab.open("timeline?span=120")
-    tracks = says(tab, "trainers[0-7] on h0")
+    tracks = says(tab, "trainers[0-7], host trainers[0] on h0")
     # a band for each host of the largest mesh
     assert 124 < int(tracks.get_attribute("aria-valuemax") or "0") < 160
     tab.wait_for("main", "ten times as long; the longest")
@@ -153,7 +154,7 @@ def test_a_thousand_ranks_are_bands_of_hosts_that_keys_unfold(tab: Tab) -> None:
     tab.picture("timeline")
     for _ in range(52):
         tracks.press("ArrowDown")
-    says(tab, "trainers[416-423] on h52").press("Enter")
+    says(tab, "trainers[416-423], host trainers[52] on h52").press("Enter")
     page.wait_for_url(re.compile("hosts=52-52"))
     says(tab, "trainers[416]: step")
     tracks.press("ArrowDown")
@@ -167,12 +168,12 @@ def test_a_thousand_ranks_are_bands_of_hosts_that_keys_unfold(tab: Tab) -> None:
     actors = {each.track.rpartition(" / actor ")[2] for each in shown if each.category == "message"}
     assert actors == {f"trainer[{rank}]" for rank in range(416, 424)}
     page.get_by_role("button", name="all ranks").click()
-    says(tab, "trainers[0-7] on h0")
+    says(tab, "trainers[0-7], host trainers[0] on h0")
 
 
 def test_a_pointer_unfolds_a_band_and_drags_to_another_time(tab: Tab) -> None:
     page = tab.open("timeline?span=120")
-    tracks = says(tab, "trainers[0-7] on h0")
+    tracks = says(tab, "trainers[0-7], host trainers[0] on h0")
     tracks.click(position={"x": 400, "y": 20 + 11 * 5 + 5})
     page.wait_for_url(re.compile("hosts=5-5"))
     box = says(tab, "trainers[40]").bounding_box()
@@ -329,14 +330,34 @@ def test_actions_save_files_and_start_again_a_mesh_whose_rank_has_stopped(
         context.close()
 
 
+def test_where_a_rank_is_lost_the_next_step_is_what_it_said_last(browser: Any) -> None:
+    with demo(16, "lost-rank") as program:
+        context = browser.new_context()
+        tab = Tab(context, program.url)
+        tab.page.goto(program.link)
+        tab.wait_for(".verdict.bad", "without trainers[6]: the process exited with non-zero code 3")
+        first = tab.wait_for("section[aria-label=Verdict] a.button")
+        assert first.inner_text() == "logs around then"
+        assert first.get_attribute("title") == "Of trainers[6], which has failed"
+        tab.wait_for("section[aria-label=Verdict] a.button", "stacks of those who wait")
+        for next_step in (first, tab.wait_for("a.verdict")):
+            next_step.click()
+            tab.page.wait_for_url(re.compile(r"#/logs\?mesh=trainers&rank=6$"))
+            tab.wait_for(".line", "shard 17 is corrupt: the loader gives up")
+            tab.open("now")
+            tab.wait_for("a.verdict")
+        assert tab.complaints == [], tab.refused
+        context.close()
+
+
 def an_earlier_time_of_ten_thousand_ranks_is_shown(tab: Tab, at: float) -> None:
     # which is asked for once; live it is again and again
     page = tab.open(f"timeline?span=120&at={at:.0f}")
-    tracks = says(tab, "trainers[0-127] on h0 to h15")
+    tracks = says(tab, "trainers[0-127], hosts trainers[0] on h0 to trainers[15] on h15")
     tracks.press("ArrowDown")
     tracks.press("Enter")
     page.wait_for_url(re.compile("hosts=16-31"))
-    says(tab, "trainers[128-135] on h16")
+    says(tab, "trainers[128-135], host trainers[16] on h16")
     page.get_by_role("link", name="Now").click()
     tab.wait_for(".verdict", re.compile("10,000 of 11,.* ranks handled a call"))
     for name in ("Stragglers", "Messages"):

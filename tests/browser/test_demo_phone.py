@@ -12,6 +12,7 @@ import pytest
 
 from helpers.browsers import Tab
 from helpers.demo import demo
+from helpers.each import for_each
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -71,21 +72,38 @@ JUMPS = """() => new Promise((tell) => {
 
 
 LAST = {
-    "now": "[aria-label='Load of hosts'] td.number", "hosts": "[aria-label=Processes] td.number", "waits": "td",
+    "now": "[aria-label='Load of hosts'] td.number", "stacks": "article", "waits": "td",
+    "stragglers": "[aria-label='Steps of the slowest ranks'] td.number", "timeline": "h2:text('What happened')",
+    "meshes": "td.number", "hosts": "[aria-label=Processes] td.number", "messages": "[aria-label='In the last minute'] td.number",
+    "metrics": "h2 ~ .charts figure:has-text('Memory of GPUs') b", "logs": ".line", "debugger": "main p:text('Nobody')",
+    "actions": "td.number", "sql": "main dd", "runs": "main h2 >> nth=1",
 }  # fmt: skip
 """What comes last on a page."""
 
 
-@pytest.mark.parametrize("view", LAST)
+@pytest.mark.parametrize("view", PAGES)
 @pytest.mark.parametrize("size", [{"width": 390, "height": 844}, DESK], ids=["phone", "desk"])
 def test_nothing_jumps_when_answers_come(browser: Any, tab: Tab, view: str, size: Any) -> None:
     tab.page.set_viewport_size(size)
     tab.page.goto("about:blank")
     page = tab.open(view)
-    tab.wait_for(LAST[view])
+    tab.wait_for(LAST[view.partition("?")[0]])
     # what web.dev calls good
     assert page.evaluate(JUMPS) < 0.1
     page.set_viewport_size({"width": 1440, "height": 900})
+
+
+@for_each("fault", ["none", "missing-collective"])
+def test_the_first_verdict_moves_little_on_a_phone(browser: Any, fault: str) -> None:
+    with demo(16, fault) as program:
+        context = browser.new_context(viewport={"width": 390, "height": 844})
+        tab = Tab(context, program.url)
+        tab.page.goto(program.link)
+        tab.wait_for("a.verdict")
+        tab.wait_for(LAST["now"])
+        assert tab.page.evaluate(JUMPS) < 0.1
+        assert tab.complaints == [], tab.refused
+        context.close()
 
 
 def test_each_page_says_of_what_program_it_is_and_how_that_is(tab: Tab) -> None:
@@ -93,7 +111,9 @@ def test_each_page_says_of_what_program_it_is_and_how_that_is(tab: Tab) -> None:
         page = tab.open(view)
         tab.wait_for("header .light.late", "slow")
         facts = tab.wait_for("header .facts").inner_text()
-        assert re.fullmatch(r"process \d+ · head · 60 min · \w+", facts)
+        assert re.fullmatch(
+            r"process \d+ · head · 6\d min · \w+ · SlurmJob\({'trainers': 2}, Slurm job 9\)", facts
+        )
         assert page.title().startswith("◷ slow · benchmarks.demo --fault straggler · ")
         assert page.locator("link[rel=icon]").get_attribute("href") == "assets/late.svg"
     groups = page.locator("nav [role=group]").all_inner_texts()
@@ -109,13 +129,13 @@ def test_now_is_one_screen_with_what_to_do_next_and_the_map_beside(tab: Tab) -> 
     )
     assert "3 hosts load" in strip and "disk 59 %" in strip, strip
     assert re.search(r"raised: metrics\[0\] in log 3 times, last \d+ (s|min) ago$", strip), strip
-    hosts = tab.wait_for("[aria-label='Load of hosts'] tbody", "h0").inner_text()
+    hosts = tab.wait_for("[aria-label='Load of hosts'] tbody", "head").inner_text()
     rows = [[cell.strip() for cell in row.split("\t")] for row in hosts.splitlines()]
-    assert [row[0] for row in rows] == ["h0", "h1", "head"]
+    assert [row[0] for row in rows] == ["head", "trainers[0] on h0", "trainers[1] on h1"]
     assert all(
         re.fullmatch(r"\d+ %", figure) for row in rows for figure in (row[1], row[2], row[-1])
     )
-    assert all(row[3].endswith("GiB/s") and row[4].endswith(" %") for row in rows[:2]), rows
+    assert all(row[3].endswith("GiB/s") and row[4].endswith(" %") for row in rows[1:]), rows
     assert page.evaluate("document.documentElement.scrollHeight") == DESK["height"]
     blamed, ranks = (
         page.locator(each).bounding_box() for each in (".beside > div", "canvas >> nth=0")

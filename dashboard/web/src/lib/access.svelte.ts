@@ -6,7 +6,7 @@ interface Access {
   role: "view" | "act";
   saved: boolean;
   /** Of a run: the name of its file, and nothing else. */
-  program?: { command: string; pid?: number; host?: string; since?: number; user?: string };
+  program?: { command: string; pid?: number; host?: string; since?: number; user?: string; job?: string };
 }
 
 const AGAIN = 2000; // milliseconds

@@ -236,3 +236,6 @@ export class Asked<T> {
     };
   }
 }
+
+/** Whether each has an answer, or a reason why there is none: what is shown from then on moves nothing when others come. */
+export const answered = (...asked: { value: unknown; error: string }[]) => asked.every(({ value, error }) => value !== undefined || error !== "");

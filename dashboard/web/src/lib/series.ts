@@ -130,29 +130,30 @@ export class MachineHistory extends Points<MachinePoint> {
   }
 }
 
-/** GPUs, in per cent, since somebody looks: the lowest, the median and the highest. */
+/** What GPUs did over the last ten minutes, in per cent: the lowest, the median and the highest of all. */
 export interface Gpus {
   at: number[];
   busy: Series[];
   memory: Series[];
 }
 
-export class GpuHistory {
-  readonly question = `
-    SELECT min(busy_percent) AS busy0, median(busy_percent) AS busy1, max(busy_percent) AS busy2, min(used) AS memory0, median(used) AS memory1,
-      max(used) AS memory2
-    FROM (SELECT busy_percent, 100 * memory_used_bytes / memory_bytes AS used FROM gpus) HAVING count(*) > 0`;
-  #at: number[] = [];
-  #rows: Record<string, number | null>[] = [];
+type GpuPoint = { part: number } & Record<string, number | null>;
+
+/** Hosts tell of their GPUs the lowest, the median and the highest. */
+const OF_GPUS = (from: string, until: string) => `
+  SELECT timestamp_us // 10000000 AS part, ${["busy", "memory"].map((what) => `min(gpu_${what}_low) AS ${what}0, median(gpu_${what}_median) AS ${what}1, max(gpu_${what}_high) AS ${what}2`).join(", ")}
+  FROM host_history WHERE timestamp_us >= ${from} AND timestamp_us < ${until} // 10000000 * 10000000
+  GROUP BY ALL HAVING busy1 IS NOT NULL OR memory1 IS NOT NULL ORDER BY part`;
+
+export class GpuHistory extends Points<GpuPoint> {
+  question(until: string): string {
+    return OF_GPUS(this.since(until), until);
+  }
 
   take({ rows }: Answer): Gpus {
-    const [row] = rows as Record<string, number | null>[];
-    if (row) {
-      this.#at = [...this.#at.slice(-120), Date.now() / 1000]; // ten minutes
-      this.#rows = [...this.#rows.slice(-120), row];
-    }
-    const line = (what: string) => ["lowest", "median", "highest"].map((name, number) => ({ name, values: this.#rows.map((each) => each[`${what}${number}`] ?? null) }));
-    return { at: this.#at, busy: line("busy"), memory: line("memory") };
+    this.add(rows as unknown as GpuPoint[]);
+    const line = (what: string) => ["lowest", "median", "highest"].map((name, number) => ({ name, values: this.points.map((each) => each[`${what}${number}`] ?? null) }));
+    return { at: this.points.map(({ part }) => part * WIDE), busy: line("busy"), memory: line("memory") };
   }
 }
 

@@ -99,10 +99,10 @@ export function tracksOf(meshes: readonly Mesh[], fold: Fold | undefined): Track
       track.ranks.push(rank);
       track.hosts = [Math.min(track.hosts[0], host), Math.max(track.hosts[1], host)];
     });
-    const called = (host: number) => machines[host] ?? "a silent host";
+    const called = (host: number) => machines[host] ?? "that does not answer";
     for (const track of found.values()) {
       const [first, last] = track.hosts;
-      track.machines = first === last ? called(first) : `${called(first)} to ${called(last)}`;
+      track.machines = first === last ? `host ${called(first)}` : `hosts ${called(first)} to ${called(last)}`;
     }
     return [...found.values()].sort((one, other) => one.band - other.band);
   });
