@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ._guards.surroundings import control_groups, read
 
 _COUNTERS = "/proc/vmstat"  # counts those that a control group's own limit made it kill, too
 _TOGETHER = 30.0  # seconds: a large process needs some to end, and others are seen first
+_LOOKS = 15.0  # seconds from one to the next
 _INIT = "pid:[4026531836]"  # the namespace that the kernel numbers processes by in its log
 _LOG, _LOG_SIZE = 3, 1 << 18  # the action of syslog(2) that returns the last bytes
 _NO_LIMIT = 1 << 60  # bytes: what version 1 says where there is none
@@ -25,12 +26,23 @@ def count_of(text: str, name: str) -> int:
 
 
 class OutOfMemory:
-    """Counts from one death to the next: an older kill is not the reason of a later death."""
+    """Counts from one look to the next: an older kill is not the reason of a later death."""
 
     def __init__(self) -> None:
         self._known = count_of(read(_COUNTERS), "oom_kill")
         self._hits = dict(_hits())
         self._left, self._until = 0, 0.0  # kills not explained yet, and until when they may be
+
+    def watch(self, call_later: Callable[[float, Callable[[], None]], object]) -> None:
+        """Look now and then: the kernel says how many it has killed, and not when."""
+        self._look()
+        call_later(_LOOKS, lambda: self.watch(call_later))
+
+    def _look(self) -> None:
+        kills = count_of(read(_COUNTERS), "oom_kill")
+        if kills > self._known:
+            self._left, self._until = kills - self._known, time.monotonic() + _TOGETHER
+            self._known = kills
 
     def explain(self, pid: int, killed: bool) -> str:
         """Describe a possible reason of a death; to be called at each.
@@ -42,10 +54,7 @@ class OutOfMemory:
         Returns:
             Empty if there was none, or the kernel's log says that it was another process.
         """
-        kills = count_of(read(_COUNTERS), "oom_kill")
-        if kills > self._known:
-            self._left, self._until = kills - self._known, time.monotonic() + _TOGETHER
-            self._known = kills
+        self._look()
         if not killed or not self._left or time.monotonic() > self._until or _was_other(pid):
             return ""
         self._left -= 1  # one for each

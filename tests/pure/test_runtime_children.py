@@ -205,11 +205,17 @@ def test_a_kill_for_memory_is_no_reason_of_the_death_of_another_process(
     now += 60
     assert memory.explain(32, True) == "", "the second is a minute old"
     killed(10)
+    looks: list[Callable[[], None]] = []
+    memory.watch(lambda seconds, look: looks.append(look))
+    now += 60
+    looks[0]()
+    assert memory.explain(32, True) == "", "that kill was seen a minute ago"
+    killed(11)
     monkeypatch.setattr("monarch._oom_killer._INIT", os.readlink("/proc/self/ns/pid"))
     log = b"<3>[1.2] Out of memory: Killed process 331 (python) total-vm:1kB\n"
     assert memory.explain(33, True) == "", "the log names another"
     assert "out-of-memory killer" in memory.explain(331, True)
-    killed(11)
+    killed(12)
     monkeypatch.setattr("monarch._oom_killer._INIT", "the numbers in the log are others")
     assert "out-of-memory killer" in memory.explain(34, True)
 

@@ -46,6 +46,7 @@ def run(own: AgentSpec, control: socket.socket, spawner_pid: int) -> None:
         )
     hub.poller.add(own.parent_fd, lambda events: agent.parent_gone(own.parent_fd, own.parent))
     hub.poller.call_later(_SETTLED, unix.release_abandoned)
+    agent.procs.memory.watch(hub.poller.call_later)
     if own.channel is None or _let_others_in(agent, own):
         hub.poller.run()
     agent.procs.kill_leftovers()

@@ -91,7 +91,7 @@ class HostProcs:
         self._awaiting_end: dict[ProcEntry, list[Done]] = {}
         self.boxes = BlackBoxes()
         self._machine = host_here()
-        self._memory = OutOfMemory()
+        self.memory = OutOfMemory()
         self._leftovers = Leftovers(hub.poller)
         self._pauses = Pauses(hub.poller, self._frozen)
         self._spawner = spawner(self._heard, spawner_lost)
@@ -275,7 +275,7 @@ class HostProcs:
         os.close(pidfd)
         # before the end is told: the report of a failure has the last lines of its output
         self.output.finish(entry)
-        suspicion = self._memory.explain(pid, entry.unexplained_kill(status))
+        suspicion = self.memory.explain(pid, entry.unexplained_kill(status))
         self._follow(entry, entry.exited(status, suspicion, time.monotonic()))
 
     # what else becomes of procs
