@@ -11,7 +11,7 @@ import pytest
 from helpers.browsers import Tab
 from helpers.demo import demo
 from helpers.terminals import running
-from helpers.walks import GOES_ON, WALKS, plain
+from helpers.walks import GOES_ON, LINKS, MOST_ACTIONS, WALKS, plain
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -22,24 +22,20 @@ pytestmark = pytest.mark.timeout(400)  # programs and a browser start on a busy 
 
 
 @pytest.mark.parametrize("fault", WALKS)
-def test_the_browser_tells_the_cause_in_one_action_and_where_it_is_in_two(
+def test_the_browser_tells_the_cause_in_one_action_and_what_led_to_it_in_three(
     fault: str, browser: Any
 ) -> None:
+    assert 1 + len(LINKS[fault]) <= MOST_ACTIONS
     with demo(24, fault) as program:
         context = browser.new_context(viewport={"width": 1280, "height": 800})
         tab = Tab(context, program.url)
         tab.page.goto(program.link)  # the first action
         said = plain(tab.wait_for(".verdict", WALKS[fault][0]).inner_text())
         assert all(text in said for text in WALKS[fault]), said
-        if fault == "missing-collective":
-            tab.page.get_by_role("link", name="its stack").click()  # the second
-            tab.wait_for("article.odd", "read_shard")
-        elif fault == "silent-host":  # which has no stacks to look at
-            tab.page.locator("a.button", has_text="hosts").click()
-            tab.wait_for("[aria-label=Silent] li", "tcp://10.0.0.2:26600")
-        elif fault == "straggler":
-            tab.page.get_by_role("link", name="step times").click()
-            tab.wait_for("td", "trainers")
+        for link, texts in LINKS[fault]:
+            tab.page.locator(link).first.click()
+            for text in texts:
+                tab.wait_for("main", text)
         context.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 
 WALKS = {
     "missing-collective": ("Stuck", "trainers[10]", "recv_into (data.py:31)"),
@@ -13,7 +14,7 @@ WALKS = {
         "without trainers[10]",
         "had used all of the 236,223 MB that it may have",
     ),
-    "silent-host": ("Stuck", "host h1 (tcp://10.0.0.2:26600)", "does not answer"),
+    "silent-host": ("Stuck", "host trainers[1] (tcp://10.0.0.2:26600)", "does not answer"),
     "pending-job": (
         "Fine",
         "the client is in state (main.py:18)",
@@ -26,6 +27,74 @@ ran out, a failed host, a job that waits for its hosts.
 
 STATUS = {"Fine": 0, "Slow": 3, "Stuck": 4}
 """Exit statuses of `monarch why`."""
+
+Action = tuple[str, Sequence[str]]
+"""A command, keys or the name of a link, and what is to be seen then."""
+
+_OF_RANK = "logs --mesh trainers --rank 10"
+COMMANDS: Mapping[str, Sequence[Action]] = {
+    "missing-collective": [
+        (
+            "stacks --mesh trainers --rank 10",
+            ["1 rank [10]", "> read_shard  /home/me/run/data.py:31"],
+        ),
+        (_OF_RANK, ["10.9.0.7:9000 accepted, and has sent no bytes yet"]),
+    ],
+    "straggler": [(_OF_RANK, ["GPU 00000000:3B:00.0: SW Thermal Slowdown: Active"])],
+    "lost-rank": [(_OF_RANK, ["shard 17 is corrupt: the loader gives up"])],
+    "dead-rank": [(_OF_RANK, ["cache of shards: 217 GiB of the memory of the job are in use"])],
+    "silent-host": [("list", ["host trainers[1] (tcp://10.0.0.2:26600) can't be reached"])],
+    "pending-job": [
+        (
+            "stacks",
+            ["waits for Slurm job 9: PENDING (Resources)", "> main  /home/me/run/main.py:18"],
+        )
+    ],
+}
+"""Of each trouble what is typed after `monarch why`, the first action."""
+
+KEYS: Mapping[str, Sequence[Action]] = {
+    "missing-collective": [
+        ("\r", ["> read_shard run/data.py:31"]),
+        ("\r", ["10.9.0.7:9000 accepted, and has sent no bytes yet"]),
+    ],
+    "straggler": [
+        ("\r", ["Enter logs"]),
+        ("\r", ["lines of mesh=trainers rank=10", "trainers[10] step "]),
+    ],
+    "lost-rank": [
+        ("6", ["the process exited with non-zero code 3"]),
+        ("\r", ["shard 17 is corrupt: the loader gives up"]),
+    ],
+    "dead-rank": [
+        ("6", ["the processes of the control group /sys/fs/cgroup/job_9 had used all"]),
+        ("\r", ["cache of shards: 217 GiB of the memory of the job are in use"]),
+    ],
+    "silent-host": [("6", ["! trainers[1] (tcp://10.0.0.2:26600) did not answer"])],
+    "pending-job": [("\r", ["> main run/main.py:18"])],
+}
+"""What is typed after `monarch tui`, the first action."""
+
+_AROUND = "a:text-is('logs around then')"
+LINKS: Mapping[str, Sequence[Action]] = {
+    "missing-collective": [
+        ("a:text-is('its stack')", ["trainers[10] 1 of 24", "read_shard run/data.py:31"]),
+        (_AROUND, ["10.9.0.7:9000 accepted, and has sent no bytes yet"]),
+    ],
+    "straggler": [
+        ("a:text-is('step times')", ["trainers[10] on trainers[1] on h1:"]),
+        ("td:nth-child(3) a", ["trainers[10]", "loss 2."]),
+    ],
+    "lost-rank": [(_AROUND, ["shard 17 is corrupt: the loader gives up"])],
+    "dead-rank": [(_AROUND, ["cache of shards: 217 GiB of the memory of the job are in use"])],
+    "silent-host": [
+        ("a.button:text-is('hosts')", ["Did not answer", "trainers[1] (tcp://10.0.0.2:26600): did"])
+    ],
+    "pending-job": [("a.verdict", ["main run/main.py:18", "Slurm job 9: PENDING (Resources)"])],
+}
+"""What is clicked after the link of `monarch dashboard`, the first action, as a CSS selector."""
+
+MOST_ACTIONS = 3
 
 
 GOES_ON = """

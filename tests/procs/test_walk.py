@@ -14,6 +14,7 @@ from typing import cast
 import pytest
 from benchmarks.demo.answers import Processes
 from benchmarks.demo.hub import SimulatedHub
+from benchmarks.demo.logs import of_host
 from benchmarks.demo.world import DemoWorld
 
 from helpers.commands import prompt
@@ -22,7 +23,7 @@ from helpers.demo import demo
 from helpers.screens import at_terminal
 from helpers.terminals import running
 from helpers.waiting import wait_until
-from helpers.walks import STATUS, WALKS, plain
+from helpers.walks import COMMANDS, KEYS, MOST_ACTIONS, STATUS, WALKS
 from monarch._core.plane import Hub
 from monarch.programs import Connection, Program
 from monarch.telemetry.run_file import snapshot_source, write_run
@@ -38,23 +39,53 @@ pytest.importorskip("textual")
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.mark.parametrize("fault", WALKS)
-def test_commands_tell_the_cause_in_one_action(
-    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("monarch.why.gather._LIMIT", 0.1)
+class Reached(Connection):
+    """A connection to the simulated program, which several commands use."""
+
+    def close(self) -> None:
+        pass
+
+
+def reached(fault: str, folder: Path) -> Reached:
+    """The simulated program, with what its ranks have printed in the files of its job."""
     began = time.time()
     world = DemoWorld(24, fault, began)
+    for host in world.hosts:
+        for line in of_host(world, host, 0.0, began):
+            log = folder / ".monarch" / "logs" / "demo" / host.hostname
+            log.mkdir(parents=True, mode=0o700, exist_ok=True)
+            with open(log / f"{line.mesh}_{line.rank}.jsonl", "a") as file:
+                file.write(f"{line.to_json()}\n")
     processes = Processes(world, lambda: began + 10 * (time.time() - began))
     hub = cast(Hub, SimulatedHub(world.client, processes.answer))
     program = Program(os.getpid(), "demo", began, False, "head")
-    source = Connection(hub, program, world.describe(world.hosts[0], began, False))
-    file = tmp_path / "run.duckdb"
-    write_run(file, snapshot_source(source), {**judged(source, 0.1), "reason": "a test"}, 30.0)
-    said = prompt(monkeypatch, capsys)("why", str(file))
+    return Reached(hub, program, world.describe(world.hosts[0], began, False))
+
+
+@pytest.mark.parametrize("fault", WALKS)
+def test_commands_tell_the_cause_in_one_action_and_what_led_to_it_in_three(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert 1 + len(COMMANDS[fault]) <= MOST_ACTIONS
+    monkeypatch.chdir(tmp_path)
+    source = reached(fault, tmp_path)
+    monkeypatch.setattr("monarch.why.gather._LIMIT", 0.1)
+    for module in ("found", "programs"):
+        monkeypatch.setattr(f"monarch.tools.{module}.find", lambda: [source.program])
+    for module in ("found", "programs", "why"):
+        monkeypatch.setattr(f"monarch.tools.{module}.connect", lambda _: source)
+    monarch = prompt(monkeypatch, capsys)
+    said = monarch("why", "--seconds", "0.1")
     assert said.exit_code == STATUS[WALKS[fault][0]]
     first = said.out.splitlines()[0]
     assert all(text in first for text in WALKS[fault]), first
+    for command, texts in COMMANDS[fault]:
+        said = monarch(*command.split())
+        assert said.exit_code == 0 and all(text in said.out for text in texts), said
+    if fault == "missing-collective":
+        file = tmp_path / "run.duckdb"  # what is left of it after its end says the same
+        write_run(file, snapshot_source(source), {**judged(source, 0.1), "reason": "a test"}, 30.0)
+        assert all(text in monarch("why", str(file)).out for text in WALKS[fault])
 
 
 PENDING = """
@@ -96,25 +127,10 @@ def test_a_program_says_what_its_job_waits_for_and_for_how_long(tmp_path: Path) 
         ), first
 
 
-@pytest.mark.processes("the demo")
-@pytest.mark.parametrize("fault", WALKS)
-def test_the_terminal_tells_the_cause_in_one_action_and_where_it_is_in_two(fault: str) -> None:
-    async def typed(seen: Seen) -> None:
-        def told() -> bool:
-            return all(text in plain(seen.text) for text in WALKS[fault])
-
-        await seen.holds(told, "the cause")  # `monarch tui`: the first action
-        if fault == "missing-collective":
-            await seen.press("enter")  # the second
-            await seen.until("read_shard")
-
-    with demo(24, fault) as program:
-        watching(open_access(program.url, program.token), typed)
-
-
 @pytest.mark.processes("a pseudo-terminal")
 @pytest.mark.parametrize("fault", WALKS)
-def test_a_real_terminal_shows_the_cause_its_stack_and_is_left_as_it_was(fault: str) -> None:
+def test_a_terminal_tells_the_cause_in_one_action_and_what_led_to_it_in_three(fault: str) -> None:
+    assert 1 + len(KEYS[fault]) <= MOST_ACTIONS
     command = [sys.executable, "-m", "monarch.tools", "tui"]
     with demo(24, fault) as program:
         address = {"MONARCH_ADMIN_ADDR": program.url, "MONARCH_ADMIN_TOKEN": program.token}
@@ -122,9 +138,9 @@ def test_a_real_terminal_shows_the_cause_its_stack_and_is_left_as_it_was(fault: 
             modes = terminal.modes
             terminal.wait_for(*WALKS[fault])
             assert terminal.modes != modes
-            if fault == "missing-collective":
-                terminal.type("\r")
-                terminal.wait_for("read_shard")
+            for key, texts in KEYS[fault]:
+                terminal.type(key)
+                terminal.wait_for(*texts)
             terminal.type("q")
             wait_until(lambda: (terminal.text, terminal.process.poll())[1] is not None, what="q")
             assert terminal.process.returncode == 0, terminal.text

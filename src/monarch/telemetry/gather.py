@@ -124,6 +124,9 @@ class _Gathering(Gathering[Collected]):
         }
         return joined._replace(columns=columns, silent={**self.silent, **joined.silent})
 
+    def name_of(self, rank: int) -> str:
+        return host_named(super().name_of(rank))
+
     def _answers(self, frames: Sequence[Any]) -> Iterator[Collected]:
         """The answers one by one: all of ten thousand ranks at once would take as much again."""
         tables = self._wanted.tables
@@ -134,7 +137,7 @@ class _Gathering(Gathering[Collected]):
         for frame in frames:
             answer: Collected = pickling.loads(frame.payload, frame.buffers)
             if off := skew(answer.clock, self._asked, now):
-                self.silent[CLOCK + host_named(self.name_of(frame.rank))] = off
+                self.silent[CLOCK + self.name_of(frame.rank)] = off
             yield answer
 
     def _columns(self, table: str) -> Sequence[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from .._extras import of_extra
 from .._lazy import shown_by
-from .._words import aligned, host_named, named
+from .._words import aligned, named
 from .answer import CLOCK
 
 _SHOWN = 50  # rows of a `repr`
@@ -85,7 +85,7 @@ class QueryResult(dict[str, list[dict[str, Any]]]):
 def missing(silent: Mapping[str, str], left_out: Mapping[str, int]) -> list[str]:
     """List the gaps of an answer or a file, one line each."""
     lines = [
-        f"{host_named(who)} {'is off' if who.startswith(CLOCK) else 'did not answer'}: {why}"
+        f"{who} {'is off' if who.startswith(CLOCK) else 'did not answer'}: {why}"
         for who, why in silent.items()
     ]
     return lines + [

@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable, Sequence
 
 from .._rank_selector import RankSelector
-from .._words import host_named
 from .result import QueryResult
 from .timeline import NEEDS, Row, Timeline, Window, draw
 
@@ -67,7 +66,7 @@ def trace(
         except ValueError as error:
             if not placed.silent:
                 raise
-            silent = ", ".join(sorted(map(host_named, placed.silent)))
+            silent = ", ".join(sorted(placed.silent))
             raise TimeoutError(f"{error}; {silent[:200]} did not answer") from None
         ids = {row["id"] for row in procs}
         actors = [row for row in actors if row["proc_id"] in ids]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from .._words import rank_name
 from .judged import Judged
 from .now import who
 from .sources import WhySource
@@ -23,7 +24,8 @@ class Stacks(Judged):
         "Ranks of a mesh that stand at the same place, by two looks a second apart; those that hold"
         " up others (!) first, then the largest\nclass of each mesh and those that are odd. A frame"
         " that the largest class of the mesh does not have is marked with ≠.\nRanks that only wait"
-        " for messages are left out. Enter shows the logs of the first rank of a class."
+        " for messages are left out. Enter shows the logs of the first rank of a class,\nor, on the"
+        " sentence, of the rank that it is about."
     )
 
     def __init__(self, source: WhySource) -> None:
@@ -50,9 +52,16 @@ class Stacks(Judged):
             yield None, [(f"{host} did not answer: {reason}", "yellow")], ()
 
     def choose(self) -> None:
-        """Show the logs of the first rank of the marked class."""
-        if (about := self.about()) is not None:
-            self.dashboard.open("logs", f"{about[0]}[{about[1]}]")
+        """Show the logs of the first rank of the marked class, or of those that are to blame."""
+        about = self.about() or next(self._to_blame(), None)
+        if about is not None:
+            self.dashboard.open("logs", rank_name(*about[:2]))
+
+    def _to_blame(self) -> Iterator[tuple[Any, ...]]:
+        found = self._why.verdict or {"classes": (), "stragglers": ()}
+        blamed = (each for each in found["classes"] if each["blamed"])
+        yield from (_key(each) for each in blamed if each["state"] != "silent host")
+        yield from ((each["mesh"], each["rank"]) for each in found["stragglers"])
 
     def seek(self, about: Any) -> None:
         """Go to the class of ``trainers[3]``, or of ``client``, as soon as there is a verdict."""
