@@ -133,6 +133,7 @@ def test_a_job_goes_by_the_name_that_status_tells_in_each_command(home: Home) ->
     refused = home.monarch("why", "default", exit_code=1)
     assert "no program here is known to use ProcessJob({'workers': 2}) now" in refused
     assert "ended: ProcessJob({'workers': 2})" in home.monarch("kill", "default")
+    assert "workers[1] [trainers 3] step 2" in home.monarch("logs", "default")
 
 
 def test_a_job_whose_workers_were_killed_has_logs_to_the_last_line(home: Home) -> None:

@@ -69,8 +69,9 @@ def find_logs(job: str | None = None) -> JobLogs:
         return _of_context(current.active_context()) or _latest() or _missing("no logs")
     if "/" in job and Path(job).is_dir():
         return JobLogs(job, Path(job))
-    if named := current.contexts_of(job):
-        return _of_context(named[0]) or _missing(f"no logs of context {named[0]!r}")
+    if current.contexts_of(job) or job == current.active_context():
+        context = current.context_of(job)
+        return _of_context(context) or _missing(f"no logs of context {context!r}")
     folders = [each for each in _folders() if each.name.startswith(job) or _is_of(each, job)]
     if len(folders) > 1:
         raise ValueError(

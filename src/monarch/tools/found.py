@@ -67,8 +67,8 @@ def found(program: str | None, option: str | None = None) -> Program | Path:
     uses, run = telemetry.program_of(folder), telemetry.run_of(folder)
     if uses is None and not run.exists():
         here = [each for each in find() if each.folder == os.getcwd() and not each.is_worker]
-        if len(here) == 1 and not described._has_telemetry:  # else it would be noted
-            return here[0]
+        if here and not described._has_telemetry:  # else it would be noted
+            return choose(None, here)
         told = "now, or has left a run: `monarch list` has the process ids of those that run"
         no_program = f"no program here is known to use {described!r} {told}"
         raise job.JobError(f"{no_program}{pending(described)}")
