@@ -160,7 +160,7 @@ def test_that_ranks_share_the_time_of_a_step_is_said_where_one_waits_in_a_collec
     first = Stacks([waits._replace(threads=()), runs], {})
     verdict = judge(first, Stacks([waits._replace(stepped=0.5), runs], {}), 1.0)
     assert verdict.sentence == (
-        f"Fine: 2 ranks work; {UNTOLD}within one, all ranks wait for the last in all_reduce."
+        f"Fine: 2 ranks work; {UNTOLD}within one, all wait for the last in all_reduce."
     )
     assert judge(first, Stacks([waits, runs], {}), 1.0).sentence == "Fine: 2 ranks work."
 

@@ -104,7 +104,7 @@ class _Case:
         for node in self._nodes:
             called = node.thread is not None and collective(node.thread.frames)
             if called and node.proc.stepped is not None and node.proc.size > 1:
-                return untold(node.proc.mesh, f"within one, all ranks wait for the last in {called}")
+                return untold(node.proc.mesh, f"within one, all wait for the last in {called}")
         return ""
 
     # the graph
