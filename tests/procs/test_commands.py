@@ -102,6 +102,7 @@ def test_a_command_of_the_command_line_runs_where_it_is_told(cluster: Home) -> N
     assert "at 1 of 2" in cluster.monarch("exec", "--point", "hosts=1", *where)
     everywhere = cluster.monarch("exec", "--all", *where)
     assert everywhere.count("of 2") == 2 and everywhere.count("at 0 of 1") == 1
+    assert all(f"[exec-first {rank}] at {rank} of 2" in everywhere for rank in (0, 1))
     assert "at 0 of 1" in cluster.monarch("exec", "--mesh", "second", *where)
     (cluster.folder / "script.sh").write_text("echo $1; exit 5\n")
     assert "given" in cluster.monarch("exec", "--script", "script.sh", "given", exit_code=5)

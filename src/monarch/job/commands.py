@@ -123,7 +123,8 @@ def start(
     coordinates = [{**place, **each} for _, place in places for each in _points(per_host)]
     if host_mesh._python:  # of a mount, with what belongs to it
         command = command._replace(programs=os.path.dirname(host_mesh._python))
-    runner: Any = actor.this_proc().spawn("exec", _Runner, command, os.getcwd())
+    of = f"-{host_mesh._name}" if host_mesh._name and len(places) == len(host_mesh) else ""
+    runner: Any = actor.this_proc().spawn("exec", _Runner, command, os.getcwd(), f"exec{of}")
     status: actor.Future[int] = runner.run.call_one(
         hosts, per_host, coordinates, {**host_mesh.sizes, **per_host}
     )
@@ -134,9 +135,10 @@ def start(
 class _Runner(actor.Actor):
     """Owns the procs of one command, in the client."""
 
-    def __init__(self, command: RunningCommand, folder: str) -> None:
+    def __init__(self, command: RunningCommand, folder: str, name: str) -> None:
         self._command = command
         self._folder = folder
+        self._name = name  # of the procs, in front of what they print
         self._ranks: Any = None
         self._signal = 0  # the last that was sent before there were ranks
 
@@ -151,7 +153,7 @@ class _Runner(actor.Actor):
         coordinates: list[dict[str, int]],
         sizes: dict[str, int],
     ) -> int:
-        procs = hosts.spawn_procs(per_host or None, name="exec")
+        procs = hosts.spawn_procs(per_host or None, name=self._name)
         try:
             self._ranks = procs.spawn(
                 "exec", _CommandRank, self._command, self._folder, coordinates, sizes
