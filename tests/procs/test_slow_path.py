@@ -123,7 +123,8 @@ def test_a_call_to_eight_procs_is_pickled_once_and_sent_once_to_each(spawn: Spaw
     assert not too_much(
         actors,
         lambda: actors.echo.call(1).get(),
-        {"send": 8.2, **waited, "python": 190, "io": 40},
+        # 192 where each answer comes alone, as on a full machine
+        {"send": 8.2, **waited, "python": 205, "io": 40},
         {**ROUND_TRIP, "python": 38},
     )
 
