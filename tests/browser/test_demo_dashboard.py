@@ -33,7 +33,7 @@ PAGES = {
     "logs": (".line", ""),
     "stragglers": ("td", "trainers"),
     "meshes": ("td", "trainers"),
-    "hosts": ("td", "trainers[1] on h1"),
+    "hosts": ("td", "trainers[0] on h0"),
     "messages": ("td", "trainer"),
     "metrics": ("figure", "loss"),
     "sql?q=SELECT+mesh,+count(*)+AS+ranks+FROM+procs+GROUP+BY+mesh": ("td", "trainers"),
