@@ -79,13 +79,20 @@ def test_lines_of_logs_that_come_twice_are_kept_once_and_the_oldest_go() -> None
     )
 
 
+def test_a_line_is_folded_between_words_where_it_has_some() -> None:
+    row = [("1 failure  ", "bold"), ("ended by SIGKILL", "red")]
+    assert ["".join(text for text, _ in line) for line in folded(row, 20)] == [
+        "1 failure  ended by ", "    SIGKILL"
+    ]  # fmt: skip
+
+
 def test_a_line_is_folded_by_its_cells_and_loses_nothing() -> None:
     row = [("! slow", "bold red"), (" waits for 世界世界", ""), ("\x1b[2Jend", "")]
     assert [[text for text, _ in line] for line in folded(row, 12)] == [
         ["! slow", " waits"],
-        ["    ", " for 世"],
-        ["    ", "界世界", "en"],
-        ["    ", "d"],
+        ["    ", "for "],
+        ["    ", "世界世界", ""],
+        ["    ", "end"],
     ]
     assert list(folded([], 12)) == [[]] and list(folded(row, 80)) == [[row[0], row[1], ("end", "")]]
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from .http import Line
+from .now import cause
 from .pane import Folded
 from .sources import NowSource
 from .text import Row, ago, looking, wrapped
@@ -70,9 +71,8 @@ class Failures(Folded):
 def _head(failure: Mapping[str, Any]) -> Row:
     at = failure["occurred_us"]
     when = f"{datetime.fromtimestamp(at / 1e6):%H:%M:%S} {ago(at)} " if at else ""
-    message = failure["message"].partition("\n")[0]
     return [
         (when, "dim"),
         (str(failure["root_cause"] or failure["reference"]), "bold red"),
-        (f"  {message}", ""),
+        (f"  {cause(failure['message'])}", ""),
     ]

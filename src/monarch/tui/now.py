@@ -26,6 +26,7 @@ _FIGURES: dict[str, Callable[[float | None], str]] = {
 }  # fmt: skip
 _FEWEST = 3  # rows of a map
 _MOST_FAILURES = 5
+_OF_PROCESS = "the process this actor was running on failed: "
 _BESIDE = 140  # columns from which on the maps stand beside the text
 
 
@@ -66,6 +67,10 @@ class Now(Pane):
             for who, why in parts["silent"].items()
         ]
         below = [("failures", row) for row in _failures(parts["failures"])]
+        above, below = (
+            [(about, part) for about, row in rows for part in folded(row, text - 2)]
+            for rows in (above, below)
+        )
         meshes = sorted(
             parts["meshes"].values(), key=lambda mesh: (mesh["name"] == "client", mesh["name"])
         )
@@ -105,7 +110,8 @@ class Now(Pane):
         shared = f"a cell is {found.per_cell} ranks" if found.per_cell > 1 else ""
         many = f"{ranks:,} ranks" if ranks > 1 else ""
         about = "  ".join(filter(None, (many, shape, shared)))
-        yield [(mesh["name"], "bold"), (f"  {about}  " if about else "  ", "dim"), *legend]
+        head = [(mesh["name"], "bold"), (f"  {about}  " if about else "  ", "dim"), *legend]
+        yield from folded(head, width)
         for first, cells in found.rows:
             yield [(f"{first:{digits}} ", "dim"), *cells]
 
@@ -168,12 +174,16 @@ def who(standing: Mapping[str, Any]) -> Row:
     ]
 
 
+def cause(message: str) -> str:
+    """The first line of a failure's message, without what all failures of processes say."""
+    return message.partition("\n")[0].removeprefix(_OF_PROCESS)
+
+
 def _beside(
     told: Sequence[tuple[str, Row]], maps: Sequence[tuple[str, Row]], width: int
 ) -> Iterator[tuple[str, Row]]:
-    """Lines of text, folded to a width, and to the right of them the maps."""
-    lines = [(about, part) for about, row in told for part in folded(row, width - 2)]
-    for (about, line), (_, cells) in zip_longest(lines, maps, fillvalue=("ranks", ())):
+    """Lines of text, and to the right of them the maps."""
+    for (about, line), (_, cells) in zip_longest(told, maps, fillvalue=("ranks", ())):
         gap = width - sum(cell_len(piece) for piece, _ in line)
         yield about, [*line, (" " * gap, ""), *cells]
 
@@ -183,7 +193,7 @@ def _failures(failures: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
         many = f"{len(failures):,} failures, the first one first" if failures[1:] else "1 failure"
         yield [(many, "bold")]
     for each in failures[:_MOST_FAILURES]:
-        message = each["message"].partition("\n")[0]
+        message = cause(each["message"])
         style = "dim" if each["is_propagated"] else "red"
         at = each["occurred_us"]
         when = f", {ago(at)}" if at else ""

@@ -84,8 +84,10 @@ def folded(row: Row, width: int) -> Iterator[Row]:
         left = plain(text)
         while cell_len(left) > room:
             part = chop_cells(left, room)[0] if room > 1 else ""
+            if not left[len(part) :].startswith(" "):  # else a word ends there
+                part = part[: part.rfind(" ") + 1] or part
             yield [*line, (part, style)]
-            left, line, room = left[len(part) :], [("    ", "")], width - 4
+            left, line, room = left[len(part) :].removeprefix(" "), [("    ", "")], width - 4
         line, room = [*line, (left, style)], room - cell_len(left)
     yield line
 
