@@ -28,8 +28,8 @@ from monarch._core.supervision.failure import (
     not_attached,
     not_let_in,
 )
-from monarch._words import HOST_NAMES
 from monarch._core.supervision.tombstones import Tombstones
+from monarch._words import HOST_NAMES
 
 CAUSES = [EXCEPTION, ABORTED, KILLED, EXITED, HOST, LINK, STOPPED, MISSING, UNHANDLED]
 TEXT = st.text(max_size=20)
