@@ -33,9 +33,10 @@ def _history(asked: HostQuestion) -> Iterator[Row]:
 
 @fills("host_history")
 def _host_history(asked: HostQuestion) -> Iterator[Row]:
-    """Of one proc that stands for the others of its host; of GPUs that of the odd rank, too."""
+    """Of one proc that stands for the others of its host; the GPU of the odd rank is its own."""
     world, alive = asked.world, asked.alive[:1]
-    trainers = [proc for proc in asked.trainers() if proc in alive or asked.world.is_odd(proc)]
+    trainers = list(asked.trainers())
+    trainers = [proc if world.is_odd(proc) else trainers[0] for proc in trainers]
     begin = max(asked.now - PERIOD * KEPT, asked.since)
     for back in range(int((asked.now - begin) / PERIOD), -1, -1):
         at, many = asked.now - back * PERIOD, len(asked.alive)
@@ -43,8 +44,11 @@ def _host_history(asked: HostQuestion) -> Iterator[Row]:
         used = 40 * _GIB + many * sum(world.memory(proc, at) for proc in alive)
         cpu = many * sum(world.busy(proc, at) for proc in alive)
         sent = int(world.steps(at)) * 1_400_000_000
-        busy = spread(world.gpu_busy(proc, at) for proc in trainers)
-        memory = spread(100 * world.gpu_memory(proc, at) / GPU_MEMORY for proc in trainers)
+        each = {
+            proc: (world.gpu_busy(proc, at), world.gpu_memory(proc, at)) for proc in {*trainers}
+        }
+        busy = spread(each[proc][0] for proc in trainers)
+        memory = spread(100 * each[proc][1] / GPU_MEMORY for proc in trainers)
         yield int(at * 1e6), asked.host.id, load, used, 0, cpu, sent, sent, 59.0, *busy, *memory
 
 
