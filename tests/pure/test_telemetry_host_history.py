@@ -71,16 +71,20 @@ def test_gpus_have_ten_minutes_as_well_and_a_driver_that_hangs_holds_up_nothing(
     history = HostHistory(timers, looking(), lambda: timers.now, gpus)
     timers.pass_time(1020.5)
     assert known(history) == [(0, none), (1, none), (2, none)]  # the host's own go on
-    for until in (1030.5, 1040.5):
-        answers.set()
+    answers.set()
+
+    def pass_time(until: float) -> None:
+        """Have the look end that has begun, before the next one."""
         assert history._asking is not None
         history._asking.join()
         timers.pass_time(until)
-    history._asking.join()
+        history._asking.join()
+
+    pass_time(1030.5)
+    pass_time(1040.5)
     assert known(history) == [(0, told), (1, none), (2, none), (3, told), (4, told)]
     for step in range(2 * KEPT):
-        timers.pass_time(1050.5 + PERIOD * step)
-        history._asking.join()
+        pass_time(1050.5 + PERIOD * step)
     rows = known(history)
     assert len(rows) == KEPT and {of_gpus for _, of_gpus in rows} == {told}
 
