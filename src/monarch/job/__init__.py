@@ -30,7 +30,7 @@ anywhere.
 
 Read `trait`, then `contract` and `process`.
 
-Imports `actor`, `admin`, `logs`, `mounts`, `programs`, `spmd`, `sync`, `telemetry`, `trust`, `why`.
+Imports `actor`, `admin`, `control`, `logs`, `mounts`, `programs`, `spmd`, `sync`, `telemetry`, `trust`, `why`.
 """
 
 from __future__ import annotations

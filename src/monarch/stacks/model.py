@@ -14,7 +14,7 @@ HAS_ENDED = "has ended"
 """How the note of a process begins that is gone."""
 
 DEBUGGED = "debugged"
-"""The state of what is stopped in the debugger, as verdicts name it."""
+"""State of a thread in the debugger, as verdicts name it."""
 
 
 class Frame(NamedTuple):
