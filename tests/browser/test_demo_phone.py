@@ -110,7 +110,7 @@ def test_each_page_says_of_what_program_it_is_and_how_that_is(tab: Tab) -> None:
     for view in ("now", "hosts"):
         page = tab.open(view)
         tab.wait_for("header .light.late", "slow")
-        facts = tab.wait_for("header .facts").inner_text()
+        facts = tab.wait_for("header .facts", "Slurm job").inner_text()
         assert re.fullmatch(
             r"process \d+ · head · 6\d min · \w+ · SlurmJob\({'trainers': 2}, Slurm job 9\)", facts
         )
