@@ -38,7 +38,7 @@ pytest.importorskip("arro3.core")
 
 pytestmark = pytest.mark.timeout(300)
 
-RANKS = 24  # the odd one is 10, on h1
+RANKS = 24  # the odd one is 10, on trainers[1] on h1
 
 VERDICTS = {
     "none": (FINE, "Fine: .* ranks work.*"),
@@ -51,7 +51,7 @@ VERDICTS = {
     "full-mailbox": (STUCK, r".*; metrics\[0\] .* its mailbox is full, 1,000 messages wait\."),
     "dead-rank": (STUCK, r".*23 ranks of trainers .*; without trainers\[10\]: .*by SIGKILL; .* had used all of the 236,223 MB .* ago\."),
     "lost-rank": (STUCK, r".*23 ranks of trainers .*in all_reduce.*; without trainers\[10\]: .*exited with non-zero code 3.* ago\."),
-    "silent-host": (STUCK, r".*host h1 \(tcp://10\.0\.0\.2:26600\) does not answer.*"),
+    "silent-host": (STUCK, r".*host trainers\[1\] \(tcp://10\.0\.0\.2:26600\) does not answer.*"),
     "gil": (STUCK, r".*; trainers\[10\] .* in sub \(data.py:93\): C code holds the GIL.*"),
     "stopped": (STUCK, r".*; trainers\[10\] .* is stopped \(SIGSTOP, or Ctrl-Z\)\."),
     "pending-job": (FINE, r"Fine: nothing runs; the client is in state \(main\.py:18\) for \d+ s: .* 9: PENDING \(Resources\), .*\."),
@@ -165,7 +165,7 @@ def test_the_tree_names_hosts_and_ranks_as_all_other_faces_do() -> None:
     found = rows_of(simulated("none", speed=1)[1], question(tree.TABLES)).get()
     drawn = tree.Tree(found, time.time()).drawn("").splitlines()
     labels = {line.partition("  ->")[0].lstrip("│├└─ ") for line in drawn}
-    assert {"head (1 procs)", "h1 (9 procs)", "trainers[10]", "metrics[0]", "client"} <= labels
+    assert {"head (1 procs)", "trainers[1] on h1 (9 procs)", "trainers[10]", "metrics[0]", "client"} <= labels
     assert not [label for label in labels if "://" in label or "client[" in label]
 
 

@@ -35,7 +35,7 @@ def test_the_recorded_run_has_the_tables_of_today_and_a_verdict(tmp_path: Path) 
     assert found == wanted, "record it again: python -m benchmarks.demo --record --ranks 8"
     verdict = of_run(path)
     assert verdict.status == STUCK
-    assert "trainers[3] (host h0, gpu 3" in verdict.sentence
+    assert "trainers[3] (host trainers[0] on h0, gpu 3" in verdict.sentence
 
 
 @pytest.mark.processes("the command `monarch demo`")

@@ -158,7 +158,7 @@ def test_a_rank_and_the_client_have_one_name_on_each_screen() -> None:
             ("3", "trainers[10]"),
             ("4", "trainers[10]"),
             ("5", "trainers["),
-            ("7", "h1 (9 procs)"),
+            ("7", "trainers[1] on h1 (9 procs)"),
         ):
             await seen.press(key)
             screens[key] = (
