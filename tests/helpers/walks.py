@@ -63,11 +63,17 @@ KEYS: Mapping[str, Sequence[Action]] = {
         ("\r", ["lines of mesh=trainers rank=10", "trainers[10] step "]),
     ],
     "lost-rank": [
-        ("6", ["the process exited with non-zero code 3"]),
+        ("6", ["the process exited with non-zero code 3", "Enter last output"]),
         ("\r", ["shard 17 is corrupt: the loader gives up"]),
     ],
     "dead-rank": [
-        ("6", ["the processes of the control group /sys/fs/cgroup/job_9 had used all"]),
+        (
+            "6",
+            [
+                "the processes of the control group /sys/fs/cgroup/job_9 had used",
+                "Enter last output",
+            ],
+        ),
         ("\r", ["cache of shards: 217 GiB of the memory of the job are in use"]),
     ],
     "silent-host": [("6", ["! trainers[1] (tcp://10.0.0.2:26600) did not answer"])],
