@@ -165,7 +165,13 @@ def test_the_tree_names_hosts_and_ranks_as_all_other_faces_do() -> None:
     found = rows_of(simulated("none", speed=1)[1], question(tree.TABLES)).get()
     drawn = tree.Tree(found, time.time()).drawn("").splitlines()
     labels = {line.partition("  ->")[0].lstrip("│├└─ ") for line in drawn}
-    assert {"head (1 procs)", "trainers[1] on h1 (9 procs)", "trainers[10]", "metrics[0]", "client"} <= labels
+    assert {
+        "head (1 procs)",
+        "trainers[1] on h1 (9 procs)",
+        "trainers[10]",
+        "metrics[0]",
+        "client",
+    } <= labels
     assert not [label for label in labels if "://" in label or "client[" in label]
 
 
