@@ -11,7 +11,6 @@ from monarch.stacks import Frame, ProcStacks, Stacks, ThreadStack
 from monarch.stacks.grouping import ENGINE, LIBRARY, NATIVE, STANDARD, USER, classes, kind_of
 from monarch.stacks.model import DEBUGGED
 from monarch.stacks.traces import parse_faulthandler, parse_py_spy
-from monarch.why import model
 
 CORE = "/opt/venv/lib/python3.12/site-packages/monarch/_core/actors/sync_cell.py"
 LIB = "/usr/lib/python3.12/threading.py"
@@ -106,7 +105,6 @@ def test_a_class_says_that_its_ranks_are_stopped_in_the_debugger() -> None:
     }  # fmt: skip
     # the first two look the same, as what Monarch does is one line
     assert told[0]["lines"] == told[1]["lines"]
-    assert DEBUGGED == model.DEBUGGED  # as verdicts call it
 
 
 def test_an_actor_that_reads_its_arguments_is_not_said_to_wait_for_work() -> None:

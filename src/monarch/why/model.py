@@ -9,7 +9,7 @@ from typing import Any
 from .._lazy import shown_by
 from .._namedtuple import NamedTuple
 from ..stacks.grouping import ShownFrame
-from ..stacks.model import Frame
+from ..stacks.model import DEBUGGED, Frame
 from .steps import Straggler
 
 FINE, SLOW, STUCK, DEGRADED = "fine", "slow", "stuck", "degraded"
@@ -23,7 +23,6 @@ STANDS = "stands"
 HOLDS = "holds the GIL"
 FROZEN = "frozen"
 MUTE = "does not answer"
-DEBUGGED = "debugged"
 ABSENT = "absent"
 SILENT = "silent host"
 STATES = {

@@ -13,10 +13,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..stacks.grouping import ENGINE, ShownFrame, essence, headline
-from ..stacks.model import CLIENT, HAS_ENDED, Frame, Mailbox, ProcStacks, ThreadStack, Wait
+from ..stacks.grouping import ENGINE, ShownFrame, essence, headline, state_of
+from ..stacks.model import (
+    CLIENT,
+    DEBUGGED,
+    HAS_ENDED,
+    Frame,
+    Mailbox,
+    ProcStacks,
+    ThreadStack,
+    Wait,
+)
 from ..stacks.report import Stacks
-from .model import COLLECTIVE, DEBUGGED, FROZEN, HOLDS, MUTE, POLLS, RUNS, STANDS, WAITS
+from .model import COLLECTIVE, FROZEN, HOLDS, MUTE, POLLS, RUNS, STANDS, WAITS
 
 _COMPUTES = 0.05  # of the time; what runs less only looks whether something has come
 _STOPPED = {"T": "is stopped (SIGSTOP, or Ctrl-Z)", "t": "is stopped by a debugger"}
@@ -26,7 +35,6 @@ _COLLECTIVES = re.compile(
     r"|init_process_group|new_group|_?rendezvous)\w*"
 )
 _COLLECTIVE_FILES = re.compile(r"/(torch/distributed|mpi4py|horovod)/")
-_DEBUGGER = "/monarch/debugger/"
 _EDITOR = "/monarch/debugger/adapter.py"
 
 
@@ -258,7 +266,7 @@ def _state(
     """The state of a node that is where it was."""
     if any(_EDITOR in frame.file for frame in thread.frames):
         return DEBUGGED, "is stopped in an editor"
-    if any(_DEBUGGER in frame.file for frame in thread.frames):
+    if state_of(thread) == DEBUGGED:
         return DEBUGGED, "is stopped in the debugger: monarch debug"
     if before is not None and proc.how == before.how == "signal":
         return (
