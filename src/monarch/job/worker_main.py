@@ -37,6 +37,7 @@ def main() -> None:
     spec = filled(json.loads(sys.argv[1]))
     if spec.warning:
         signal.signal(signal.SIGTERM, lambda *_: _warn(Path(spec.warning)))
+    os.environ["MONARCH_HOST"] = f"{spec.mesh}[{spec.rank}] on {_machine(spec)}"  # for people
     next_spec = serve(spec, again)
     if again:
         os.execv(
@@ -63,9 +64,8 @@ def serve(spec: WorkerSpec, again: Sequence[int] = (), **trust: Any) -> WorkerSp
     """
     for fd in {spec.lifeline, spec.report} - {-1}:
         os.set_inheritable(fd, False)  # what runs here must not keep the lifeline open
-    kept, machine = threading.Event(), spec.machine or socket.gethostname()
+    kept, machine = threading.Event(), _machine(spec)
     os.environ["MONARCH_MACHINE"] = machine
-    os.environ["MONARCH_HOST"] = f"{spec.mesh}[{spec.rank}] on {machine}"  # for people
     serving, address = _start(spec, **trust)
     report = WorkerReport(spec.mesh, int(spec.rank), address, machine, os.getpid())
     try:
@@ -88,6 +88,10 @@ def serve(spec: WorkerSpec, again: Sequence[int] = (), **trust: Any) -> WorkerSp
     if lifeline >= 0 and again:
         os.set_inheritable(lifeline, True)
     return spec._replace(listen=address, report=-1, lifeline=lifeline)
+
+
+def _machine(spec: WorkerSpec) -> str:
+    return spec.machine or socket.gethostname()
 
 
 def address_towards(machine: str) -> str:

@@ -74,6 +74,7 @@ def worker(
         os.environ["MONARCH_SECRET_FILE"] = str(secret_file.expanduser().absolute())
     if idle_limit is not None:
         configure(worker_idle_limit=idle_limit)
+    os.environ.pop("MONARCH_HOST", None)  # of the host of a job that this one is started on
     told = sys.stdout.fileno() if as_json else -1
     spec = WorkerSpec(
         "worker", "0", listen, report=told, folder=str(report or ""), lifeline=0 if lifeline else -1
