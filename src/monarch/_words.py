@@ -60,6 +60,16 @@ def host_here() -> str:
     return os.environ.get("MONARCH_HOST") or socket.gethostname()
 
 
+def in_job(host: str) -> str:
+    """The name in its job of what `host_here` says: ``trainers[0]``, else the machine's."""
+    return host.partition(" on ")[0]
+
+
+def machine_of(host: str) -> str:
+    """The machine of what `host_here` says: ``node7``."""
+    return host.rpartition(" on ")[2]
+
+
 def host_named(host: str) -> str:
     """``trainers[0] (tcp://10.0.0.7:26600)``; a host without a name in a job stays as it is."""
     return f"{HOST_NAMES[host]} ({host})" if host in HOST_NAMES else host

@@ -21,6 +21,7 @@ from pathlib import Path
 from .._core.plane import Note, Output, Source
 from .._ours import opened
 from .._rotating_file import RotatingFile
+from .._words import machine_of
 from .line import LogLine
 
 _MOST_WAITING = 1 << 20  # characters of one proc that wait for the disk
@@ -151,8 +152,7 @@ class LogFiles:
             "_" if character in "/\0" or character < " " else character for character in source.mesh
         )
         name = name.encode(errors="replace")[:_LONGEST_NAME].decode(errors="ignore")
-        machine = source.host.rpartition(" on ")[2]  # see `host_here`
-        return self._folder / machine / f"{name}_{source.rank}"
+        return self._folder / machine_of(source.host) / f"{name}_{source.rank}"
 
     # on the thread
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from datetime import datetime
 
-from .._words import named
+from .._words import in_job, named
 from .entry import LogEntry
 from .terminal import TerminalStyle
 
@@ -28,8 +28,7 @@ def dated(entry: LogEntry, colours: bool) -> str:
     # most programs write it themselves
     text = entry.text if level in entry.text else f"{level}: {entry.text}"
     quoted = entry._replace(text=text)
-    host = line.host.partition(" on ")[0]  # as its job calls it, see `host_here`
-    place = f"{time} {named(host)}"
+    place = f"{time} {named(in_job(line.host))}"
     if colours:
         place = f"\x1b[2m{place}\x1b[0m"
     return f"{place} {TerminalStyle(colours, screen=True).render(quoted)}"

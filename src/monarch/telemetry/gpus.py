@@ -85,7 +85,7 @@ def _found(asked: Asked) -> Iterator[Gpu]:
     if "gpus" not in asked.scratch:
         asked.scratch["gpus"] = list(of_amd())
     yield from asked.scratch["gpus"]
-    if any(map(os.path.exists, NVIDIA)):
+    if _has_nvidia():
         if "nvml" not in asked.scratch:
             asked.scratch["nvml"] = list(of_nvidia())
         yield from asked.scratch["nvml"]
@@ -93,7 +93,11 @@ def _found(asked: Asked) -> Iterator[Gpu]:
 
 def present() -> bool:
     """Return whether this host has GPUs, by look-ups of paths alone."""
-    return any(map(os.path.exists, NVIDIA)) or bool(_cards(_SYSTEM))
+    return _has_nvidia() or bool(_cards(_SYSTEM))
+
+
+def _has_nvidia() -> bool:
+    return any(map(os.path.exists, NVIDIA))
 
 
 def figures() -> Row:
@@ -104,7 +108,7 @@ def figures() -> Row:
         their memory in use; None where no GPU tells it.
     """
     found = list(of_amd(processes=None))
-    if any(map(os.path.exists, NVIDIA)):
+    if _has_nvidia():
         with suppress(Incomplete):  # the table `gpus` says why
             found += of_nvidia()
     memory = (100 * gpu.used / gpu.total for gpu in found if gpu.total and gpu.used is not None)

@@ -106,10 +106,10 @@ class Failure(NamedTuple):
     def _where(self) -> list[str]:
         what = "host" if "://" in self.proc else "proc"  # a host is named by its address
         proc = self.proc and f"{what} {host_named(self.proc)}"
-        pid = f"pid {self.pid}" if self.pid else ""
-        place = ", ".join(filter(None, (proc, pid, self.host)))
+        known = proc, self.pid and f"pid {self.pid}", self.host
+        lines = ["  on " + ", ".join(str(part) for part in known if part)] if any(known) else []
         last = [f"    | {line}" for line in self.output]
-        return [f"  on {place}"] * bool(place) + ["  last output:", *last] * bool(last)
+        return [*lines, "  last output:", *last] if last else lines
 
 
 def _cut(text: str) -> str:
