@@ -177,7 +177,7 @@ def at_a_program(*one: str) -> Signs:
         ("tui", "--diagnose", *one): "mesh\\\\x1b]52",
         ("rdma",): "",
         ("stacks", "--program", NAME): "there is no job",
-        ("logs", NAME): "is no context",
+        ("logs", NAME): "is no job",
         ("context", "create", "new"): "Created",
         ("context", "ls"): "new",
         (f"no{NAME}",): "No such command",
