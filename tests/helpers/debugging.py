@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from queue import SimpleQueue
 
@@ -78,9 +78,13 @@ class Person(Terminal):
     def rows(self) -> list[Row]:
         return self._console.rows()
 
-    def wait_stopped(self, count: int = 1) -> list[Row]:
+    def wait_stopped(self, count: int = 1, since: Sequence[Row] = ()) -> list[Row]:
+        """Wait until so many ranks have stopped, elsewhere than they had in earlier rows."""
+        earlier = {(row.number, row.place) for row in since}
+
         def stopped() -> list[Row]:
             rows = [row for row in self.rows() if row.stopped]
+            rows = [row for row in rows if (row.number, row.place) not in earlier]
             return rows if len(rows) == count else []
 
         return wait_until(stopped, what=f"{count} ranks to stop")

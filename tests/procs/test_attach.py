@@ -170,17 +170,18 @@ def test_a_table_of_attached_hosts_names_them(two_workers: Workers) -> None:
     waiting.stop().get(timeout=PATIENCE)
 
 
-def test_a_host_of_a_job_that_does_not_answer_is_told_by_its_name(two_workers: Workers) -> None:
-    hosts = attach_to_workers(workers=two_workers.addresses, name="trainers")
-    hosts.initialized.get(timeout=PATIENCE)
-    agents = [children_of(worker.pid)[0] for worker in two_workers.processes]
-    with stopped(agents[1]):
-        here = str(hosts.stacks().get(timeout=PATIENCE))
-        command = [sys.executable, "-m", "monarch.tools", "stacks", str(os.getpid())]
-        elsewhere = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    told = f"host trainers[1] ({two_workers.addresses[1]}) did not answer"
-    assert told in here and told in elsewhere
-    hosts.stop().get(timeout=PATIENCE)
+def test_a_host_of_a_job_that_does_not_answer_is_told_by_its_name() -> None:
+    with workers(2, tcp=True) as found:  # its own: their links would be made anew in a later test
+        hosts = attach_to_workers(workers=found.addresses, name="trainers")
+        hosts.initialized.get(timeout=PATIENCE)
+        agents = [children_of(worker.pid)[0] for worker in found.processes]
+        with stopped(agents[1]):
+            here = str(hosts.stacks().get(timeout=PATIENCE))
+            command = [sys.executable, "-m", "monarch.tools", "stacks", str(os.getpid())]
+            elsewhere = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        told = f"host trainers[1] ({found.addresses[1]}) did not answer"
+        assert told in here and told in elsewhere
+        hosts.stop().get(timeout=PATIENCE)
 
 
 class Terminal(io.StringIO):

@@ -230,13 +230,13 @@ def test_equal_stacks_are_shown_once(spawn: Spawn) -> None:
             actors.slice(gpus=slice(0, 2)).step.call(1),
             actors.slice(gpus=2).twice.call_one(),
         ]
-        user.wait_stopped(3)
+        rows = user.wait_stopped(3)
         user.type("where --all")
         shown = user.expect("1 rank: s 2")
         assert "2 ranks: s 0-1" in shown and shown.count("in step()") == 1
         user.expect("in twice()")
         user.type("c")
-        user.wait_stopped(1)
+        user.wait_stopped(1, rows)
         user.type("c")
         for each in answers:
             each.get()
