@@ -15,12 +15,10 @@ from examples.rl.rollouts import Buffer, Rollouts, RolloutState
 from examples.rl.tasks import task
 from examples.rl.trainer import Training
 from examples.rl.verifier import Sandbox, Verifier
-from examples.rl.weights import Board, News
 
 from monarch.actor import this_host, this_proc
 from monarch.config import configure
-from monarch.elastic import ElasticGroup
-from monarch.rdma import share_state
+from monarch.elastic import ElasticGroup, StateBoard, StatePublisher
 from monarch.service import Service
 
 
@@ -39,7 +37,7 @@ def main() -> None:
     # region generate
     plan = Plan(steps=3, imitation=10, groups=4, generators=1)
     base = imitate(plan)
-    board = this_proc().spawn("board", Board)
+    board = this_proc().spawn("board", StateBoard)
     procs = this_host().spawn_procs()
     generator = procs.spawn("generator", Generator, plan, base, board)
     first, second = (
@@ -49,10 +47,13 @@ def main() -> None:
     # endregion
 
     # region follow
-    shared = share_state(learned(make_policy(plan, base)), copy=False)
-    waits = generator.generate.call_one(b"3+8=", seeds=[1], least=0)
-    board.publish.call_one(News(world=0, first=0, step=0, sources=[shared])).get()
-    assert set(waits.get()[0].versions) == {0}
+    waits = generator.generate.call_one(b"3+8=", seeds=[1], least=1)
+    trained = learned(make_policy(plan, base))
+    publisher = StatePublisher(board, trained)
+    with publisher.writing():  # the first step
+        for each in trained.values():
+            each.detach().mul_(0.9)
+    assert set(waits.get()[0].versions) == {1}
     # endregion
 
     # region fill

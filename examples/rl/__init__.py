@@ -10,7 +10,6 @@ Each file is one role; read them in this order:
     tasks        what is asked, and the programs that check answers
     model        the policy: a transformer of bytes, with a cache of keys and values
     verifier     runs the checks, within limits of time and memory
-    weights      which weights are the newest, and how generators get them
     generator    answers prompts, many at a time, with the newest weights
     rollouts     keeps generators and verifiers busy, and fills the replay buffer
     trainer      learns from groups of answers, on ranks that may die

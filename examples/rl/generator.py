@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from monarch.actor import Actor, concurrent_endpoint, get_meter
+from monarch.elastic import StateBoard, StateFollower
 
-from .model import make_cache, make_policy, rows
+from .model import learned, make_cache, make_policy, rows
 from .plan import Plan
 from .tasks import END, LONGEST_ANSWER
-from .weights import Board, Follower
 
 SLOTS = 64  # requests at a time
 
@@ -46,29 +46,29 @@ class _Request:
 
 
 class Generator(Actor):
-    def __init__(self, plan: Plan, base: dict[str, Tensor], board: Board) -> None:
+    def __init__(self, plan: Plan, base: dict[str, Tensor], board: StateBoard) -> None:
         self.plan, self.policy = plan, make_policy(plan, base)
         self.cache, self.free = make_cache(plan, SLOTS), list(range(SLOTS))
-        self.follower = Follower(self.policy, board)
+        self.follower = StateFollower(board, learned(self.policy))
         self.waiting: list[_Request] = []
         self.running: list[_Request] = []
         self.slowness = 1.0
-        self.work: list[asyncio.Task[None]] = []
+        self.work: asyncio.Task[None] | None = None
         self.tokens = get_meter().create_counter("rl.tokens", description="bytes generated")
 
     @concurrent_endpoint
     async def generate(self, prompt: bytes, seeds: list[int], least: int) -> list[Answer]:
         """An answer for each seed; it begins with weights of version `least` or newer."""
-        if not self.work:
-            both = self.follower.listen(), self._run()
-            self.work = [asyncio.create_task(each) for each in both]
+        self.work = self.work or asyncio.create_task(self._run())
         made = [_Request(prompt, Random(seed), least, asyncio.Future()) for seed in seeds]
         self.waiting += made
-        self.follower.stirred.set()
+        self.follower.changed.set()
         answers = asyncio.gather(*(each.done for each in made))
-        either: list[asyncio.Future[Any]] = [answers, *self.work]
-        done, _ = await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        return list((answers if answers in done else done.pop()).result())  # or what has ended it
+        either: list[asyncio.Future[Any]] = [answers, self.work]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if self.work.done():
+            self.work.result()  # raises what has ended it
+        return list(answers.result())
 
     @concurrent_endpoint
     async def slow_down(self, factor: float) -> None:
@@ -78,19 +78,22 @@ class Generator(Actor):
     async def pid(self) -> int:
         return os.getpid()
 
+    # region follow
     async def _run(self) -> None:
         while True:
-            if self.follower.stirred.is_set() and await self.follower.pull():
+            if self.follower.changed.is_set() and await self.follower.pull():
                 for each in self.running:
                     each.cached = 0  # keys and values of the old weights
             self._admit()
             if not self.running:
-                await self.follower.stirred.wait()
+                await self.follower.changed.wait()
                 continue
             began = time.perf_counter()
             self._next_byte()
             pause = (time.perf_counter() - began) * (self.slowness - 1)
             await asyncio.sleep(pause)  # others of this process: new requests, news
+
+    # endregion
 
     # region batching
     def _admit(self) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from monarch.actor import HostMesh, ProcMesh, this_proc
 from monarch.config import configure
-from monarch.elastic import ElasticGroup
+from monarch.elastic import ElasticGroup, StateBoard
 from monarch.job import DEFAULT_JOB_PATH, JobTrait, LocalJob, ProcessJob, SlurmJob, SSHJob
 from monarch.service import Service
 from monarch.supervision import OneForOne
@@ -20,7 +20,6 @@ from .plan import Plan
 from .rollouts import Buffer, Judges, Rollouts, RolloutState, Writers
 from .trainer import Training
 from .verifier import Verifier
-from .weights import Board
 
 PRELOAD = ["torch", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.checkpoint"]
 
@@ -77,7 +76,7 @@ def start(plan: Plan, base: dict[str, Tensor]) -> Roles:
     configure(preload=PRELOAD, host_spawn_ready_timeout="120s", channel_reconnect_timeout="15s")
     trainers, generators = hosts_of(plan)
     # region services
-    board = this_proc().spawn("board", Board)
+    board = this_proc().spawn("board", StateBoard)
     store = trainers.spawn_procs(restart=OneForOne(max_restarts=5, within=600))
     room = plan.groups * (plan.max_age + 3)
     buffer = Buffer(store, room, consume=True, max_age=plan.max_age)

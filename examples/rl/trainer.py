@@ -19,13 +19,12 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from monarch.actor import get_meter
-from monarch.elastic import World
+from monarch.elastic import StateBoard, StatePublisher, World
 from monarch.telemetry import step as mark_step
 
-from .model import answer_logprobs, make_policy
+from .model import answer_logprobs, learned, make_policy
 from .plan import Plan
 from .rollouts import Buffer, Group, Rollouts
-from .weights import Board, Publisher
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,12 @@ class Training:
     """What a rank does: `ElasticGroup` makes one in each process."""
 
     def __init__(
-        self, plan: Plan, base: dict[str, Tensor], buffer: Buffer, board: Board, rollouts: Rollouts
+        self,
+        plan: Plan,
+        base: dict[str, Tensor],
+        buffer: Buffer,
+        board: StateBoard,
+        rollouts: Rollouts,
     ) -> None:
         self.plan, self.base = plan, base
         self.buffer, self.board, self.rollouts = buffer, board, rollouts
@@ -85,7 +89,8 @@ class Training:
         wanted = [each for each in policy.parameters() if each.requires_grad]
         optimizer = torch.optim.AdamW(wanted, plan.learning_rate, weight_decay=0.0)
         world.restore(model=policy, optimizer=optimizer)
-        publisher = Publisher(world, policy, self.board, plan.fsdp)
+        trained = learned(policy)
+        publisher = StatePublisher(self.board, trained, world=world, sharded=plan.fsdp)
         policy = policy if plan.fsdp else DistributedDataParallel(policy)
         self.pids = world.gather(os.getpid())
         if world.rank == 0:
@@ -104,7 +109,7 @@ class Training:
             if world.rank == 0:  # before the gradients meet: no step is done without a report
                 self._report(world, step, groups, waited)
             loss.backward()  # type: ignore[no-untyped-call]
-            with publisher.writing(step):
+            with publisher.writing():
                 optimizer.step()
 
     def _batch(self, world: World, step: int) -> list[Group]:

@@ -15,6 +15,9 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
+
+from monarch.elastic import StateFollower
+
 pytestmark = [
     pytest.mark.processes("a program of its own, with groups of torch"),
     pytest.mark.torch,
@@ -43,17 +46,16 @@ def test_the_job_runs_with_sharded_trainers(tmp_path: Path) -> None:
 
 def test_a_generator_that_hears_no_more_of_new_weights_fails_its_requests() -> None:
     from examples.rl.generator import Generator
-    from examples.rl.weights import Follower
 
-    async def listen() -> None:
-        raise OSError("no board")
+    class Deaf(StateFollower):
+        async def pull(self) -> bool:
+            raise OSError("no board")
 
     async def run() -> None:
-        generator, follower = Generator.__new__(Generator), Follower.__new__(Follower)
-        follower.listen = listen  # type: ignore[method-assign]
-        follower.stirred, follower.news, follower.version = asyncio.Event(), None, -1
-        generator.follower, generator.free = follower, []
-        generator.waiting, generator.running, generator.work = [], [], []
+        generator, board = Generator.__new__(Generator), None
+        generator.follower = Deaf(board, {})  # type: ignore[arg-type]
+        generator.free, generator.work = [], None
+        generator.waiting, generator.running = [], []
         generate: Any = generator.generate
         for _ in range(2):  # who asks, and who asks later
             with pytest.raises(OSError, match="no board"):
