@@ -1,14 +1,15 @@
-"""The job of examples/rl beside the same on Ray (`benchmarks.rl_ray`):
-`python -m benchmarks.rl_beside_ray`, from the repository's root.
+"""A job of reinforcement learning on Monarch (`benchmarks.rl_monarch`) and on Ray
+(`benchmarks.rl_ray`): `python -m benchmarks.rl_beside_ray`, from the repository's root.
 
-Both do the same steps on this machine, in turn, each in a fresh program: two trainers, two
-generators, a verifier, a buffer. Rows, of which each is a median over the rounds:
+Both are what is at the heart of examples/rl, with its model, tasks and loss. They do the same steps
+on this machine, in turn, each in a fresh program: two trainers, two generators, a verifier, a
+buffer. Rows, of which each is a median over the rounds:
 
     samples/s      answers per second, of the steps between the first and the first kill
     first update   seconds from the start of the program to the end of the first step
     RECOVERY       seconds from SIGKILL of a process of the role until all of the role answer again,
                    or, for trainers and the buffer, until the next step is done
-    lines          code that is not shared: neither blank, comment nor docstring
+    lines          code beside examples/rl: neither blank, comment nor docstring
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ import subprocess
 import sys
 import time
 import tokenize
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
@@ -43,15 +43,6 @@ KILLS = "generator", "verifier", "last trainer", "first trainer", "buffer"
 FIRST, APART = 20, 7
 STEPS = 90
 LIMIT = 900.0  # seconds of one program
-SHARED = {  # what rl_ray takes from the example
-    "generator": {"batching"},
-    "trainer": {"loss", "save"},
-    "verifier": {"sandbox"},
-    "roles": {"hosts"},
-    "rollouts": set[str](),
-    "weights": set[str](),
-}
-"""Files of the example with regions that are shared, or that the job on Ray does not have."""
 
 
 def plan() -> Plan:
@@ -78,12 +69,10 @@ def say(what: str, **more: object) -> None:
 
 
 def run_monarch() -> None:
-    from examples.rl.model import imitate
-    from examples.rl.roles import start
+    from benchmarks.rl_monarch import Job
 
     wanted = plan()
-    base = imitate(wanted)
-    roles = start(wanted, base)
+    job = Job(wanted)
 
     def killed(role: str, service: Any, replicas: int) -> None:
         victim = service.pid.call_one().get()
@@ -97,21 +86,19 @@ def run_monarch() -> None:
         say("back")
 
     turns = Turns()
-    for each in roles.trainers.run():
+    for each in job.trainers.run():
         say("step", step=each.step)
-        role = turns.next(each.step, len(each.value.pids) == wanted.trainers)
+        role = turns.next(each.step, len(each.value) == wanted.trainers)
         if role == "generator":
-            killed(role, roles.generators, wanted.generators)
+            killed(role, job.generators, wanted.generators)
         elif role == "verifier":
-            killed(role, roles.verifiers, wanted.verifiers)
+            killed(role, job.verifiers, wanted.verifiers)
         elif role is not None:
-            [store] = roles.store.statistics().get().values()
-            pids = {"last trainer": each.value.pids[-1], "first trainer": each.value.pids[0]}
+            [store] = job.store.statistics().get().values()
+            pids = {"last trainer": each.value[-1], "first trainer": each.value[0]}
             os.kill(pids.get(role, store.pid), signal.SIGKILL)
             say("kill", role=role)
-    roles.rollouts.stop().get()
-    roles.generators.stop(drain=0).get()
-    roles.verifiers.stop(drain=0).get()
+    job.end()
 
 
 def run_ray() -> None:
@@ -175,8 +162,8 @@ def measured(way: str) -> dict[str, float]:
     return rows
 
 
-def lines_of(source: str, left_out: Sequence[str] = ()) -> int:
-    """Lines of code outside regions of these names; neither blank, comment nor docstring."""
+def lines_of(source: str) -> int:
+    """Lines of code: neither blank, comment nor docstring."""
     found = set[int]()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in (
@@ -189,24 +176,12 @@ def lines_of(source: str, left_out: Sequence[str] = ()) -> int:
             first = node.body[0] if node.body else None
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
                 found -= set(range(first.lineno, (first.end_lineno or 0) + 1))
-    inside = ""
-    for number, line in enumerate(source.splitlines(), 1):
-        words = line.split()
-        if words[:2] == ["#", "region"]:
-            inside = words[2]
-        elif words[:2] == ["#", "endregion"]:
-            inside = ""
-        elif inside in left_out:
-            found.discard(number)
     return len(found)
 
 
 def lines() -> dict[str, int]:
-    ours = sum(
-        lines_of((ROOT / "examples" / "rl" / f"{name}.py").read_text(), sorted(shared))
-        for name, shared in SHARED.items()
-    )
-    return {"monarch": ours, "ray": lines_of((ROOT / "benchmarks" / "rl_ray.py").read_text())}
+    folder = Path(__file__).parent
+    return {way: lines_of((folder / f"rl_{way}.py").read_text()) for way in WAYS}
 
 
 def main() -> None:

@@ -8,9 +8,7 @@ SOURCE = '''
 """A docstring."""
 
 # a comment
-# region shared
 one = 1
-# endregion
 
 
 def two() -> int:
@@ -19,9 +17,8 @@ def two() -> int:
 '''
 
 
-def test_lines_of_code_leave_out_prose_and_regions() -> None:
+def test_lines_of_code_leave_out_prose() -> None:
     assert lines_of(SOURCE) == 3
-    assert lines_of(SOURCE, ["shared"]) == 2
 
 
 def test_the_example_of_reinforcement_learning_stays_small() -> None:
