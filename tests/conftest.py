@@ -22,13 +22,13 @@ import hypothesis
 import pytest
 
 from gate import choice, second_try, shuffle
+from gate.choice import PROCESS_TIERS
 from helpers.ahead import ran_ahead
 from helpers.processes import heed_signals
 
 __all__ = ["ran_ahead"]  # a fixture
 
 HERE = Path(__file__).parent
-PROCESS_TIERS = ("procs", "slow", "faults", "fuzz")
 PROCESSES, LOCAL = "processes", "local"  # what `spawn` starts procs as
 MESHES = ("far_hosts", "spawn")  # fixtures that give either
 # What the tests of a file share on processes, by the fixture that gives either.
@@ -105,13 +105,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    from promises import is_promised
+    from promises import is_named, is_promised
 
     item = metafunc.definition
     if not _may_be_local(item) or _tier(item) not in PROCESS_TIERS:
         return
-    promised = is_promised(item.nodeid)  # which is held on processes
-    if promised or item.get_closest_marker("both"):
+    # a promise is held on processes
+    promised, named = is_promised(item.nodeid), is_named(item.nodeid)
+    if named or item.get_closest_marker("both"):
         kinds = [PROCESSES, LOCAL] if promised or _runs_everything(item.config) else [LOCAL]
         metafunc.parametrize(_mesh_of(item), kinds, indirect=True)
 
@@ -141,6 +142,20 @@ def _on_processes(item: pytest.Item) -> bool:
         return True
     call = getattr(item, "callspec", None)
     return call is not None and call.params.get(_mesh_of(item)) == PROCESSES
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Importing hundreds of files makes a million objects that stay: the garbage collector, which
+    would look at all of them again and again, does so once, at the end.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

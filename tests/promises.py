@@ -6,15 +6,17 @@ first), and what a page guarantees in prose. `LIFE` has an actor's life from end
 of each package, on real processes. `tests/api/test_what_is_promised.py` finds what has no entry,
 and entries for what is gone.
 
-Of the tests that need processes, these are what `pytest` runs without `--all`: README's command
-takes minutes only as long as they take a second or less, and wait for conditions rather than for
-time. A promise may have more tests than those that stand here.
+Of the tests that need processes, `pytest` without `--all` runs what users are promised: those of
+`PAGES_OF_A_PLAIN_RUN` and `LIFE`. README's command takes minutes only as long as they take a second
+or less, and wait for conditions rather than for time. The tests that hold the other pages, of the
+inside and of figures, run with the rest. A promise may have more tests than those that stand here.
 """
 # ruff: noqa: E501 - an id is as long as it is, and is found by searching for it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TypeAlias
 
 Held: TypeAlias = tuple[str, ...] | str
@@ -1231,6 +1233,17 @@ LIFE: Mapping[str, tuple[str, ...]] = {
         "tests/procs/test_context.py::test_the_rank_of_a_message_is_over_what_was_addressed",
         "tests/procs/test_main_classes.py::test_classes_functions_and_constants_of_the_script_are_usable_in_procs",
         "tests/procs/test_mocking.py::test_the_mock_is_spawned_in_place_of_the_class_and_gets_its_arguments",
+        "tests/procs/test_bootstrap.py::test_procs_answer_calls_and_end",
+        "tests/procs/test_bootstrap.py::test_two_procs_talk_to_each_other",
+        "tests/procs/test_ordering.py::test_interleaved_adverbs_and_slices_are_handled_in_sending_order",
+        "tests/procs/test_ordering.py::test_each_of_many_senders_is_handled_in_its_own_order",
+        "tests/procs/test_async_actors.py::test_an_async_actor_awaits_calls_to_others",
+        "tests/procs/test_context.py::test_the_client_is_the_root_and_has_no_creator",
+        "tests/procs/test_slow_path.py::test_one_call_and_its_reply_take_one_send_and_one_receive_on_either_side",
+        "tests/procs/test_slow_path.py::test_a_call_to_eight_procs_is_pickled_once_and_sent_once_to_each",
+        "tests/procs/test_slow_path.py::test_a_broadcast_costs_one_send_per_rank_and_no_reply",
+        "tests/procs/test_slow_path.py::test_the_io_threads_sleep_through_a_loop_of_calls",
+        "tests/faults/test_payloads.py::test_an_actor_without_anything_to_do_keeps_nothing_of_what_it_was_sent",
     ),
     "meshes": (
         "tests/procs/test_meshes.py::test_a_call_on_a_two_by_two_mesh_returns_values_in_row_major_order",
@@ -1239,6 +1252,8 @@ LIFE: Mapping[str, tuple[str, ...]] = {
         "tests/procs/test_meshes.py::test_leaving_a_with_block_stops_the_procs",
         "tests/procs/test_picked_meshes.py::test_calls_reach_the_ranks_that_were_picked_in_their_order",
         "tests/procs/test_bootstrap.py::test_the_bootstrap_function_runs_on_every_proc_before_any_actor",
+        "tests/procs/test_meshes.py::test_each_proc_is_a_process_of_its_own",
+        "tests/procs/test_meshes.py::test_endpoints_never_run_on_the_main_thread_of_a_proc",
     ),
     "the end of what runs": (
         "tests/procs/test_lifecycle.py::test_stopping_procs_runs_cleanups_and_ends_the_processes",
@@ -1246,11 +1261,20 @@ LIFE: Mapping[str, tuple[str, ...]] = {
         "tests/procs/test_lifecycle.py::test_meshes_can_be_made_and_stopped_again_and_again",
         "tests/faults/test_leftovers.py::test_what_an_actor_has_started_is_gone_when_its_procs_are_stopped",
     ),
+    "what fails": (
+        "tests/faults/test_black_boxes.py::test_what_a_process_was_handling_since_when_is_known_after_its_sigkill",
+        "tests/faults/test_black_boxes.py::test_the_life_of_the_dead_is_known_until_the_end",
+        "tests/faults/test_deadlocks.py::test_an_actor_may_catch_it_and_the_chain_crosses_processes",
+        "tests/faults/test_restarts.py::test_a_holder_of_a_reference_reaches_the_new_incarnation",
+    ),
     "many hosts": (
         "tests/procs/test_many_hosts.py::test_a_broadcast_reaches_everybody_once_before_the_next_call",
         "tests/procs/test_many_hosts.py::test_errors_come_back_with_their_rank_and_the_actors_live_on",
         "tests/procs/test_many_hosts_procs.py::test_a_killed_proc_of_another_host_starts_again_with_its_actors",
         "tests/procs/test_many_hosts_procs.py::test_stopping_procs_ends_them_on_all_hosts",
+        "tests/procs/test_many_hosts.py::test_actors_of_every_host_call_those_of_all_hosts",
+        "tests/procs/test_many_hosts_messages.py::test_senders_on_every_host_are_each_handled_in_their_own_order",
+        "tests/faults/test_links.py::test_frames_go_both_ways_over_one_link_that_one_side_has_dialed",
     ),
     "rdma": (
         "tests/faults/test_rdma_faults.py::test_of_several_owners_the_dead_one_is_told_of_and_the_others_are_read",
@@ -1318,6 +1342,8 @@ LIFE: Mapping[str, tuple[str, ...]] = {
         "tests/procs/test_logs_view.py::test_only_some_ranks_are_shown",
         "tests/procs/test_output_order.py::test_a_line_is_shown_before_the_answer_that_follows_it",
         "tests/procs/test_flush_logs.py::test_all_that_was_written_is_shown_when_asked_for",
+        "tests/procs/test_log_capture.py::test_a_line_says_where_it_was_printed_and_by_which_actor_and_endpoint",
+        "tests/procs/test_log_capture.py::test_lines_of_child_processes_and_c_libraries_have_no_author",
     ),
     "debugger": (
         "tests/procs/test_debugger.py::test_quit_ends_one_session_and_its_caller_gets_one_error",
@@ -1451,24 +1477,38 @@ PAINS: Mapping[str, tuple[str, ...]] = {
 """
 
 
-def _all_tests() -> Iterator[str]:
-    for sections in PROMISES.values():
-        for entries in sections.values():
+PAGES_OF_A_PLAIN_RUN = ("README.md", "docs/failures.md", "docs/security.md")
+
+
+def _tests_of(pages: Iterable[str]) -> Iterator[str]:
+    for page in pages:
+        for entries in PROMISES[page].values():
             for held in entries.values():
                 yield from () if isinstance(held, str) else held
-    for tests in LIFE.values():
-        yield from tests
 
 
-TESTS = frozenset(_all_tests())
+TESTS = frozenset((*_tests_of(PAGES_OF_A_PLAIN_RUN), *chain(*LIFE.values())))
+"""Those that a plain run has."""
+NAMED = TESTS.union(_tests_of(PROMISES))
+"""Those that hold any page."""
 
 
 def is_promised(node_id: str) -> bool:
-    """Whether a test stands in this table: itself, all ids of its function, or its whole file.
+    """Whether a test stands in this table for a plain run: itself, all ids of its function, or its
+    whole file.
 
     Args:
         node_id: As pytest has it, from the folder of the repository:
             ``"tests/procs/test_calls.py::test_a_large_argument_arrives_whole[local]"``.
     """
+    return _is_in(TESTS, node_id)
+
+
+def is_named(node_id: str) -> bool:
+    """Whether a test stands in this table for any page."""
+    return _is_in(NAMED, node_id)
+
+
+def _is_in(tests: frozenset[str], node_id: str) -> bool:
     function = node_id.partition("[")[0]
-    return bool(TESTS & {node_id, function, function.partition("::")[0]})
+    return bool(tests & {node_id, function, function.partition("::")[0]})

@@ -12,7 +12,17 @@ from typing import NamedTuple
 
 import pytest
 
-from promises import LIFE, NO_PROMISES, PAINS, PROMISES, TESTS, Held, is_promised
+from promises import (
+    LIFE,
+    NO_PROMISES,
+    PAGES_OF_A_PLAIN_RUN,
+    PAINS,
+    PROMISES,
+    TESTS,
+    Held,
+    is_named,
+    is_promised,
+)
 
 ROOT = Path(__file__).parents[2]
 HELPERS = [str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "helpers").glob("*.py")]
@@ -213,3 +223,17 @@ def test_a_test_is_promised_with_all_of_its_parameters_or_one_of_them() -> None:
     assert not is_promised(f"{whole}_too") and not is_promised(f"{whole}_too[1-a]")
     file = next(test for test in TESTS if "::" not in test)
     assert is_promised(f"{file}::test_of_any_name")
+
+
+def test_a_plain_run_has_what_users_are_promised_and_names_the_rest() -> None:
+    of_users = {
+        test
+        for page in PAGES_OF_A_PLAIN_RUN
+        for entries in PROMISES[page].values()
+        for held in entries.values()
+        for test in ([] if isinstance(held, str) else held)
+    }
+    assert of_users <= TESTS and all(map(is_promised, of_users))
+    of_figures = "tests/procs/test_preload.py::test_a_module_of_the_user_runs_once_for_all_procs"
+    assert is_named(of_figures) and not is_promised(of_figures)
+    assert not is_named(f"{of_figures}_too")

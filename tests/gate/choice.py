@@ -1,9 +1,10 @@
 """What runs: by default the tests that start no process and those that hold a promise.
 
 A *process test* starts processes, or waits for some: it has the mark `process`, which conftest puts
-on it. One that `tests/promises.py` names has the mark `promise` as well. `addopts` of
+on it. One that holds a promise by `tests/promises.py` has the mark `promise` as well. `addopts` of
 pyproject.toml leaves out the other process tests, and those that take long. `--all` runs everything;
-so does naming files, folders or tests, as who asks for a test wants to see it run.
+so does naming files, folders or tests, as who asks for a test wants to see it run. A quarter of the
+files have no test for a plain run, and say so in their text: it does not import these.
 
 Of what mostly proves other programs again, or each page by itself, or takes long, `--rest` runs one
 third, where CI_TURN says which; of a process test with several ids a third of these, at least one.
@@ -11,8 +12,10 @@ third, where CI_TURN says which; of a process test with several ids a third of t
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -21,6 +24,8 @@ import pytest
 from helpers.effort import TURN, part_of
 from promises import TESTS, is_promised
 
+TESTS_FOLDER = Path(__file__).parent.parent
+PROMISED_FILES = frozenset(test.partition("::")[0] for test in TESTS)
 BY_DEFAULT = "promise or not (process or slow)"
 """As in `addopts`."""
 IN_THIRDS = frozenset(
@@ -69,6 +74,15 @@ TOGETHER = frozenset(
 """Files whose tests share something that is costly to make: of these a run does all or nothing."""
 TIERS_OF_A_PLAIN_RUN = frozenset(("bench", "pure"))
 """All of these folders runs there, so `--rest` does not read them."""
+PROCESS_TIERS = ("procs", "slow", "faults", "fuzz")
+FIXTURES_OF_BOTH = ("spawn", "spawn_far", "far_hosts", "two_ranks", "pair", "mesh")
+"""Of these tiers, only a test that asks for one of them may start no process."""
+ASKS_FOR_THESE = re.compile(
+    rf"""\b({"|".join(FIXTURES_OF_BOTH)}):|["']({"|".join(FIXTURES_OF_BOTH)})["']"""
+)
+ALL_LEFT_OUT = re.compile(
+    r"^pytestmark = (\[\n(    .*\n)*?    |\[.*?)?pytest\.mark\.(processes|slow)\b", re.MULTILINE
+)
 OF_OTHERS = frozenset(("kubernetes", "slurm", "ssh"))
 """Fixtures that start what such files are about. A test elsewhere that asks for one counts too."""
 
@@ -105,7 +119,8 @@ def mark(items: list[pytest.Item], is_process_test: Callable[[pytest.Item], bool
     """
     begun: set[str] = set()
     for item in items:
-        if is_process_test(item):
+        process = is_process_test(item)
+        if process:
             item.add_marker("process")
         function = item.nodeid.partition("[")[0]
         promised = item.nodeid in TESTS or (is_promised(item.nodeid) and function not in begun)
@@ -113,12 +128,47 @@ def mark(items: list[pytest.Item], is_process_test: Callable[[pytest.Item], bool
             item.add_marker("promise")
         elif item.get_closest_marker("slow") and item.path.parent.name in TIERS_OF_A_PLAIN_RUN:
             raise pytest.UsageError(f"{item.nodeid} is slow: --rest would not find it here")
+        elif not (process or item.get_closest_marker("slow")) and has_nothing_by_default(item.path):
+            raise pytest.UsageError(
+                f"{item.nodeid} starts no process: a plain run would not find it here"
+                " (`has_nothing_by_default` of tests/gate/choice.py)"
+            )
         begun.add(function)
 
 
 def is_ignored(config: pytest.Config, path: Path) -> bool:
-    """Whether a folder has nothing for `--rest`."""
-    return bool(config.option.rest) and path.name in TIERS_OF_A_PLAIN_RUN and path.is_dir()
+    """Whether a folder has nothing for `--rest`, or a file nothing for a plain run."""
+    if config.option.rest:
+        return path.name in TIERS_OF_A_PLAIN_RUN and path.is_dir()
+    return (
+        config.option.markexpr == BY_DEFAULT
+        and path.suffix == ".py"
+        and has_nothing_by_default(path)
+    )
+
+
+@cache
+def has_nothing_by_default(path: Path) -> bool:
+    """Whether all tests of a file are process tests or slow, as its text shows, and none holds a
+    promise. Where the text is not plain the answer is no, and the file is imported.
+
+    `mark` refuses a test that this would lose: at the latest, `--rest` does in CI.
+    """
+    if not path.is_relative_to(TESTS_FOLDER) or not path.name.startswith("test_"):
+        return False
+    file = path.relative_to(TESTS_FOLDER)
+    if f"tests/{file.as_posix()}" in PROMISED_FILES:
+        return False
+    return file.parts[0] == "browser" or (
+        file.parts[0] in PROCESS_TIERS and only_on_processes(path.read_text())
+    )
+
+
+def only_on_processes(text: str) -> bool:
+    """Whether the text of a file of these tiers shows that each test of it is a process test, or
+    slow.
+    """
+    return not ASKS_FOR_THESE.search(text) or ALL_LEFT_OUT.search(text) is not None
 
 
 def in_thirds(config: pytest.Config, items: list[pytest.Item]) -> None:
