@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers import effort
 from helpers.effort import TURN, part_of
 from promises import TESTS, is_promised
 
@@ -111,6 +112,7 @@ def configure(config: pytest.Config) -> None:
     elif option.all or config.args_source is pytest.Config.ArgsSource.ARGS:
         option.markexpr = ""
     option.all = option.markexpr != BY_DEFAULT
+    effort.short = effort.IN_CI or not option.all
 
 
 def mark(items: list[pytest.Item], is_process_test: Callable[[pytest.Item], bool]) -> None:

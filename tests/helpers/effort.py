@@ -1,5 +1,5 @@
-"""How much a long test does: all of it at a desk, less where the variable CI is set, as `.ci/run`
-does.
+"""How much a long test does: all of it at a desk, when it is named or with `--all`; less in a plain
+run, and where the variable CI is set, as `.ci/run` does.
 
 What mostly proves other programs again, such as Slurm, is done in parts, one in each run: where the
 variable CI_TURN counts runs.
@@ -15,11 +15,17 @@ T = TypeVar("T")
 
 IN_CI = "CI" in os.environ
 TURN = os.environ.get("CI_TURN")
+short = IN_CI
+"""Whether long tests do less: `gate/choice.py` sees to that in a plain run, before tests are
+imported.
+"""
 
 
-def shortened(whole: T, in_ci: T) -> T:
-    """`whole`, or in CI `in_ci`, which is less, and enough for the test to fail when it should."""
-    return in_ci if IN_CI else whole
+def shortened(whole: T, less: T) -> T:
+    """`whole`, or `less` in CI and in a plain run, which is enough for the test to fail when it
+    should.
+    """
+    return less if short else whole
 
 
 def part_of(cases: Iterable[T], parts: int = 3) -> list[T]:
