@@ -24,7 +24,6 @@ from .verifier import Verifier
 PRELOAD = ["torch", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.checkpoint"]
 
 
-# region hosts
 def hosts_of(plan: Plan) -> tuple[HostMesh, HostMesh]:
     """Of trainers, with what is beside them, and of generators, with verifiers."""
     each = dict.fromkeys(("trainers", "generators"), 1)
@@ -53,9 +52,6 @@ def hosts_of(plan: Plan) -> tuple[HostMesh, HostMesh]:
     is_here = isinstance(job, (LocalJob, ProcessJob))  # and ends with this program
     state = job.state(cached_path=None if is_here else DEFAULT_JOB_PATH)
     return state.trainers, state.generators
-
-
-# endregion
 
 
 @dataclass

@@ -35,7 +35,6 @@ def arguments() -> dict[str, Any]:
     return vars(parser.parse_args())
 
 
-# region run
 def run(plan: Plan, drill: Path | None = None) -> dict[int, Report]:
     """Do it all, with a drill if there is a disk to fill; the last report of each step."""
     print(f"imitation of right answers: {plan.imitation} steps", flush=True)
@@ -57,9 +56,6 @@ def run(plan: Plan, drill: Path | None = None) -> dict[int, Report]:
     roles.generators.stop(drain=0).get()
     roles.verifiers.stop(drain=0).get()
     return reports
-
-
-# endregion
 
 
 def show(step: int, report: Report, plan: Plan) -> None:

@@ -39,7 +39,6 @@ class Report:
     pids: list[int]  # of the trainers
 
 
-# region loss
 def grpo_loss(policy: nn.Module, groups: list[Group], tokens: int, plan: Plan) -> Tensor:
     """The clipped objective of Shao et al., arXiv:2402.03300, summed over bytes, by their count.
 
@@ -59,9 +58,6 @@ def grpo_loss(policy: nn.Module, groups: list[Group], tokens: int, plan: Plan) -
     else:
         objective = torch.minimum(ratio * gain, ratio.clamp(1 - plan.clip, 1 + plan.clip) * gain)
     return -objective.sum() / tokens
-
-
-# endregion
 
 
 class Training:
