@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import hypothesis
 import pytest
 
-from gate import choice, second_try, shuffle
+from gate import choice, second_try, shuffle, together
 from gate.choice import PROCESS_TIERS
 from helpers.ahead import ran_ahead
 from helpers.processes import heed_signals
@@ -181,6 +181,11 @@ def _turn(item: pytest.Item) -> int:
         return 3
     # once a host has imported torch, each of its procs costs more
     return 2 if _with_torch(item) else 1
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return together.make_scheduler(config, log)
 
 
 _TOOLS = ("pytest", "helpers.actors", "helpers.scripts", "helpers.waiting", "helpers.workers")
