@@ -81,6 +81,9 @@ def test_followers_have_each_version_whole(spawn: Spawn) -> None:
         assert trainer.step.call_one().get() == step
         for version, values, _ in followers.newer.call(step).get(timeout=PATIENCE).values():
             assert (version, values) == (step, [float(step)])
+    trainer.step.call_one().get()
+    several = [followers.newer.call(6) for _ in range(5)]  # at once
+    assert {each[0] for asked in several for each in asked.get().values()} == {6}
     board.stop().get()
 
 

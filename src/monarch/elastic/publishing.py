@@ -150,12 +150,13 @@ class StateFollower:
         self._reads = -1  # the publisher that the replica reads from
         self._has = -1, -1  # publisher and step
         self._listening: asyncio.Task[None] | None = None
+        self._pulls = asyncio.Lock()  # several requests may ask at once
 
     async def pull(self) -> bool:
         """Get the newest state, if there is a newer one; the first call begins to listen.
 
         Returns:
-            Whether the state is another now.
+            Whether the state is another than at the call, by this one or by another that ran.
 
         Raises:
             SupervisionError: The board has ended, and with it all news.
@@ -165,9 +166,22 @@ class StateFollower:
             self._listening.add_done_callback(lambda _: self.changed.set())
         if self._listening.done():
             self._listening.result()
+        had = self._has
+        async with self._pulls:
+            await self._pull()
+        return self._has != had
+
+    def close(self) -> None:
+        """Hear of nothing any more. The tensors keep their values."""
+        if self._listening is not None:
+            self._listening.cancel()
+        if self._replica is not None:
+            self._replica.drop()
+
+    async def _pull(self) -> None:
         self.changed.clear()
         if (news := self._news) is None:
-            return False
+            return
         try:
             if self._replica is None or self._reads != news.publisher:
                 self._replica = Replica(news.sources, self._staged)
@@ -178,21 +192,12 @@ class StateFollower:
         if len(versions) != 1:  # ranks that are a step apart will soon agree
             # again soon: ranks that wait for what followers make of this state have no news
             asyncio.get_running_loop().call_later(_AGAIN, self.changed.set)
-            return False
+            return
         step = news.first + versions.pop()
-        if self._has == (news.publisher, step):
-            return False
-        for name, each in self._state.items():
-            each.copy_(self._staged[name])
-        self._has, self.version = (news.publisher, step), step
-        return True
-
-    def close(self) -> None:
-        """Hear of nothing any more. The tensors keep their values."""
-        if self._listening is not None:
-            self._listening.cancel()
-        if self._replica is not None:
-            self._replica.drop()
+        if self._has != (news.publisher, step):
+            for name, each in self._state.items():
+                each.copy_(self._staged[name])
+            self._has, self.version = (news.publisher, step), step
 
     async def _listen(self) -> None:
         publisher = step = -1
