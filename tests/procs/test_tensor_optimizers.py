@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler
 
+from helpers.each import for_each
 from monarch import fetch_shard, inspect, no_mesh
 from monarch.tensor_engine import distribute
 from monarch.tensor_engine.fakes import ValueNotHereError
@@ -97,7 +98,7 @@ OPTIMIZERS: dict[str, Make] = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@for_each("name", OPTIMIZERS)
 def test_an_optimizer_steps_as_in_one_process(mesh: Any, name: str) -> None:
     ours = inspect(train(OPTIMIZERS[name]), gpus=1)
     with no_mesh.activate():
@@ -117,7 +118,7 @@ SCHEDULERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", SCHEDULERS)
+@for_each("name", SCHEDULERS)
 def test_a_schedule_changes_the_rate_as_in_one_process(mesh: Any, name: str) -> None:
     def train() -> list[Any]:
         net = network()

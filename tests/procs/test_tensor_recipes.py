@@ -25,6 +25,7 @@ from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
+from helpers.each import for_each
 from monarch import inspect, no_mesh, remote
 from monarch.builtins.random import set_manual_seed_remote
 from monarch.tensor_engine import Tensor, distribute
@@ -300,7 +301,7 @@ TOLERANCES = {"autocast": {"rtol": 1e-2, "atol": 1e-3}}
 """Where it is not that of float32: bfloat16 has 8 bits, so another order of sums shows."""
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@for_each("name", RECIPES)
 def test_a_recipe_gives_on_a_mesh_what_it_gives_in_one_process(mesh: Any, name: str) -> None:
     ours = inspect(RECIPES[name](), gpus=1)
     with no_mesh.activate():

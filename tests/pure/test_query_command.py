@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +30,22 @@ class Nothing:
         return FoundRows({}, {"h1": "lost"}, {})
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("run") / "run.duckdb"
     # a source is enough
-    write_run(tmp_path / "run.duckdb", Nothing(), {"program": "train.py"}, 1.0)  # type: ignore[arg-type]
-    return str(tmp_path / "run.duckdb")
+    write_run(path, Nothing(), {"program": "train.py"}, 1.0)  # type: ignore[arg-type]
+    return path
+
+
+@pytest.fixture
+def file(written: Path, tmp_path: Path) -> str:
+    """A copy, which a test may change."""
+    return shutil.copy(written, tmp_path)
 
 
 def query(*args: str, stdin: str = "") -> Any:
-    return testing.CliRunner().invoke(commands(), ["query", *args], input=stdin)
+    return testing.CliRunner().invoke(commands("query"), ["query", *args], input=stdin)
 
 
 ROWS = "SELECT 2 AS z, 'ü' AS a UNION ALL SELECT NULL, 'b'"

@@ -350,7 +350,7 @@ def test_a_query_ends_when_its_time_is_over() -> None:
 
 
 STUBBORN = (
-    "SELECT levenshtein(repeat('x', 20_000), repeat('y', 20_000 + min(rank)::INT)) FROM actors"
+    "SELECT levenshtein(repeat('x', 14_000), repeat('y', 14_000 + min(rank)::INT)) FROM actors"
 )
 
 

@@ -65,7 +65,7 @@ def test_a_command_that_is_refused_leaves_the_context_its_job(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "jobs_at_night.py").write_text(JOBS)
-    result = testing.CliRunner().invoke(commands(), command)
+    result = testing.CliRunner().invoke(commands(command[0]), command)
     assert told in f"{result.exception} {result.output}" and result.exit_code != 0
     assert current.spec_of(current.active_context()) == ""
 
@@ -89,7 +89,7 @@ def test_a_mesh_that_there_is_not_is_refused_before_a_job_starts(
     (tmp_path / "jobs_at_night.py").write_text(JOBS)
     current.set_current_job("jobs_at_night.job")
     monkeypatch.setattr(ProcessJob, "_create", unwanted)
-    result = testing.CliRunner().invoke(commands(), command)
+    result = testing.CliRunner().invoke(commands(command[0]), command)
     assert str(result.exception) == "the job has no mesh 'x'; it has nodes", result.output
     assert not current.state_path(None).exists()
 
@@ -110,7 +110,7 @@ def test_where_no_program_runs_a_command_says_what_the_job_waits_for(
     job = ProcessJob({"nodes": 1})
     job._status, job._apply_id = "running", "9"
     CacheFile(current.state_path(None)).write(job._pickled())
-    result = testing.CliRunner().invoke(commands(), command)
+    result = testing.CliRunner().invoke(commands(command[0]), command)
     assert str(result.exception) == (
         "no Monarch program of yours runs on this machine; ProcessJob({'nodes': 1}) waits for its"
         " hosts: Queue job 9: PENDING (Resources)"
