@@ -54,14 +54,23 @@ class StateBoard(Actor):
 
     @concurrent_endpoint
     async def publish(self, news: News) -> None:
-        """Have newer news."""
+        """Have newer news.
+
+        Args:
+            news: From a publisher.
+        """
         self._news = news
         self._changed.set()
         self._changed = asyncio.Event()
 
     @concurrent_endpoint
     async def newer(self, publisher: int, step: int) -> News:
-        """Wait for news of another publisher or step."""
+        """Wait for news of another publisher or step.
+
+        Args:
+            publisher: The number of the one that is known already.
+            step: Its step that is known already.
+        """
         while (news := self._news) is None or (news.publisher, news.step) == (publisher, step):
             await self._changed.wait()
         return news._replace(sources=()) if news.publisher == publisher else news
