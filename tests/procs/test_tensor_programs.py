@@ -16,6 +16,7 @@ pytest.importorskip("torch", reason="distributed tensors need torch")
 
 import torch
 
+from helpers.each import for_each
 from monarch import Stream, coalescing, inspect, no_mesh, remote
 from monarch.tensor_engine import record
 
@@ -105,7 +106,7 @@ def stream() -> Stream:
 
 
 @pytest.mark.parametrize("way", ["issued", "block", "raised", "recorded"])
-@pytest.mark.parametrize("seed", range(6))
+@for_each("seed", range(6))
 def test_a_random_program_computes_what_torch_computes(
     mesh: Any, stream: Stream, seed: int, way: str
 ) -> None:
