@@ -1,4 +1,4 @@
-"""State on its way from those who train it to those who compute with it, such as generators.
+"""State on its way from ranks that train it to actors that compute with it, such as generators.
 
 Ranks that train share the memory in which they do so. A board has the news: who shares, and after
 which step. Followers hear of it beside their work, and pull when it suits them; what they pull
@@ -25,7 +25,7 @@ _AGAIN = 0.1  # seconds after a pull that has found ranks a step apart, or none
 
 
 class News(NamedTuple):
-    """Who shares a state.
+    """The ranks that share a state, and how new it is.
 
     Attributes:
         publisher: A number of its own.
@@ -42,7 +42,7 @@ class News(NamedTuple):
 
 
 class StateBoard(Actor):
-    """Has the news, and tells who waits for some.
+    """An actor that has the news, and tells followers that wait for some.
 
     Spawn one where it lives as long as the program, such as ``this_proc().spawn(...)``: its end
     could lose news for which followers wait.
@@ -70,6 +70,9 @@ class StateBoard(Actor):
         Args:
             publisher: The number of the one that is known already.
             step: Its step that is known already.
+
+        Returns:
+            The newest news; without sources, if they are those of that publisher.
         """
         while (news := self._news) is None or (news.publisher, news.step) == (publisher, step):
             await self._changed.wait()
@@ -77,7 +80,7 @@ class StateBoard(Actor):
 
 
 class StatePublisher:
-    """The side of who trains: make one in each world, on each rank.
+    """The side of a rank that trains: make one in each world.
 
     Args:
         board: Where followers look.
@@ -130,7 +133,7 @@ class StatePublisher:
 
 
 class StateFollower:
-    """The side of who computes with the state, in an async endpoint.
+    """The side of an actor that computes with the state, in async endpoints.
 
     Args:
         board: Where publishers tell of it.
