@@ -175,7 +175,7 @@ def test_workers_of_a_job_that_no_client_uses_end_by_themselves(
 ) -> None:
     client = home._start(
         [home.program(SERVICE)],
-        in_cluster(kubernetes, LIMIT="1", CONTROLLER="Job"),
+        in_cluster(kubernetes, LIMIT="5", CONTROLLER="Job"),
         subprocess.PIPE,
     )
     assert client.stdout is not None
@@ -184,7 +184,7 @@ def test_workers_of_a_job_that_no_client_uses_end_by_themselves(
     client.communicate()
     wait_until(lambda: kubernetes.processes() == [], what="the end of the workers")
     wait_until(lambda: phases(kubernetes) == {"Succeeded"}, what="the end of the pods")
-    said = home.run(SERVICE, env=in_cluster(kubernetes, LIMIT="1", CONTROLLER="Job"))
+    said = home.run(SERVICE, env=in_cluster(kubernetes, LIMIT="5", CONTROLLER="Job"))
     assert said.startswith("['hosts-0-x', 'hosts-1-x']\n"), "the next run starts it anew"
     kubernetes.clear()
 
