@@ -15,6 +15,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -288,7 +289,12 @@ def _native_stacks() -> str:
 
 
 def _tier(item: pytest.Item) -> str:
-    return item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
+    return _tier_of(item.path)
+
+
+@cache
+def _tier_of(path: Path) -> str:
+    return path.relative_to(HERE).parts[0] if path.is_relative_to(HERE) else ""
 
 
 @pytest.fixture(scope="session")

@@ -78,8 +78,9 @@ TIERS_OF_A_PLAIN_RUN = frozenset(("bench", "pure"))
 PROCESS_TIERS = ("procs", "slow", "faults", "fuzz")
 FIXTURES_OF_BOTH = ("spawn", "spawn_far", "far_hosts", "two_ranks", "pair", "mesh")
 """Of these tiers, only a test that asks for one of them may start no process."""
+_THESE = "|".join(FIXTURES_OF_BOTH)
 ASKS_FOR_THESE = re.compile(
-    rf"""\b({"|".join(FIXTURES_OF_BOTH)}):|["']({"|".join(FIXTURES_OF_BOTH)})["']"""
+    rf"""\b({_THESE}):|(usefixtures|getfixturevalue)\([^)]*["']({_THESE})["']"""
 )
 ALL_LEFT_OUT = re.compile(
     r"^pytestmark = (\[\n(    .*\n)*?    |\[.*?)?pytest\.mark\.(processes|slow)\b", re.MULTILINE

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from gate import choice
+from helpers.each import for_each
 
 LOCAL = "def test_a_call(spawn: Spawn) -> None: ...\n"
 PROGRAM = "def test_a_program(tmp_path: Path) -> None:\n    procs.spawn('a', A)\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "only_on_processes"),
+@for_each(
+    "text, only_on_processes",
     [
         (PROGRAM, True),
         (LOCAL, False),
