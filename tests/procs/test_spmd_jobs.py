@@ -205,7 +205,8 @@ def test_a_worker_that_can_not_start_leaves_nothing(home: Home) -> None:
     said = home.run(
         ALONE
         + """
-    spmd.worker_command = lambda spec: ["false"]
+    from monarch.job import launch
+    launch.worker_command = lambda spec: ["false"]
     before = os.listdir("/proc/self/fd")
     try:
         start()

@@ -184,7 +184,7 @@ def test_a_node_of_ray_gets_each_word_as_it_is(word: str, monkeypatch: pytest.Mo
     util = SimpleNamespace(get_node_ip_address=lambda: "127.0.0.1")
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(util=util))
     monkeypatch.setattr(
-        "monarch.job.ray_hosts.worker_command",
+        "monarch.job.launch.worker_command",
         lambda spec: [sys.executable, "-c", WORKER, json.dumps(spec._asdict())],
     )
     host: Any = RayHost((f"m {word}", 0), {"WORD": word})

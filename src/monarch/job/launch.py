@@ -31,7 +31,9 @@ from .worker_spec import KEEP, WorkerSpec
 
 _LEASH = 3  # the descriptor of a worker
 _TAIL_LINES = 20
-_MOST_REPORT = 64 * 1024  # bytes
+MOST_REPORT = 64 * 1024
+"""Bytes of what a worker says once it serves."""
+
 _TAIL_BYTES = 8192
 _LOG_FLAGS = APPEND | os.O_NOFOLLOW
 _ABOVE_STANDARD = 10  # descriptors from here on are none that a child is given by number
@@ -71,12 +73,17 @@ class WorkerProcess(NamedTuple):
     def tail(self) -> str:
         """Return the last output of the worker, and the path of its log."""
         try:
-            lines = tail(self.log, _TAIL_BYTES).splitlines()[-_TAIL_LINES:]
+            return last_output(self.log) or f"it printed nothing (to {self.log})"
         except OSError as error:
             return f"its output can't be read: {error}"
-        if not any(line.strip() for line in lines):
-            return f"it printed nothing (to {self.log})"
-        return f"its last output, from {self.log}:\n" + "\n".join(f"  | {line}" for line in lines)
+
+
+def last_output(log: Path) -> str:
+    """Return the last lines of a log, for people; empty if it has none."""
+    lines = tail(log, _TAIL_BYTES).splitlines()[-_TAIL_LINES:]
+    if not any(line.strip() for line in lines):
+        return ""
+    return f"its last output, from {log}:\n" + "\n".join(f"  | {line}" for line in lines)
 
 
 def goodbye_of(address: str) -> Path:
@@ -121,6 +128,21 @@ def start(
     return WorkerProcess(f"{mesh}_{rank}", address, pid, log), ours
 
 
+def start_child(
+    spec: WorkerSpec, env: Mapping[str, str] | None = None
+) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start a worker with the output of this process; returns at once, with the leash."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        fd = theirs.fileno()
+        command = worker_command(spec._replace(report=fd, lifeline=fd))
+        none = subprocess.DEVNULL
+        worker = subprocess.Popen(
+            command, stdin=none, env=env, pass_fds=[fd], start_new_session=True
+        )
+    return worker, ours
+
+
 def wait_ready(
     workers: Sequence[WorkerProcess], leashes: Sequence[socket.socket], timeout: float | None
 ) -> None:
@@ -154,7 +176,7 @@ def wait_ready(
         for fd, _ in ready:
             worker, leash = waiting.pop(fd)
             poll.unregister(fd)
-            if not leash.recv(_MOST_REPORT):
+            if not leash.recv(MOST_REPORT):
                 # which closes its leash in the last moments of its life
                 how = describe_status(processes.reap(worker.pid, 1.0))
                 raise JobError(f"worker {worker.name} ended before it served{how}; {worker.tail()}")

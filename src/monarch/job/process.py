@@ -14,10 +14,10 @@ from pathlib import Path
 from .. import _ours, config
 from ..errors import JobError
 from . import launch, processes
-from .contract import HostId, WorkersJob, check_env, hosts_of
+from .contract import HostId, check_env, hosts_of
 from .launch import WorkerProcess
 from .trait import JobTrait
-from .watch import WorkerWatch
+from .watch import WatchedWorkersJob
 
 # bytes: with the names in it, it must fit into the 107 of a unix socket's address
 _LONGEST_PARENT = 60
@@ -30,7 +30,7 @@ keeps only their hosts.
 """
 
 
-class ProcessJob(WorkersJob):
+class ProcessJob(WatchedWorkersJob):
     """Hosts that are worker processes on this machine: a cluster to develop and test on.
 
     The workers outlive the program, and its next run finds them, if the job is saved: `state` does
@@ -48,9 +48,7 @@ class ProcessJob(WorkersJob):
     """
 
     _is_all_here = True
-    _LIVE = (*WorkersJob._LIVE, "_watches", "_watched", "_leashes")
-    _watches: tuple[WorkerWatch, ...] = ()
-    _watched: tuple[WorkerProcess, ...] = ()
+    _LIVE = (*WatchedWorkersJob._LIVE, "_leashes")
     _leashes: tuple[socket.socket, ...] = ()
 
     def __init__(self, meshes: Mapping[str, int], env: Mapping[str, str] | None = None) -> None:
@@ -59,7 +57,6 @@ class ProcessJob(WorkersJob):
         self._workers: dict[str, dict[int, WorkerProcess]] = {}  # by mesh and rank
         self._begun = 0  # workers ever started, for a name of each socket
         self._folder: Path | None = None
-        self._machine = ""
 
     def _create(self, client_script: str | None) -> None:
         self._refuse_script(client_script, "LocalJob().apply(client_script=...) does")
@@ -70,7 +67,7 @@ class ProcessJob(WorkersJob):
         self._add_hosts(hosts_of(self._meshes))
 
     def _check_scalable(self, hosts: Sequence[HostId]) -> None:
-        self._check_that_it_is_here("only a program there can scale it")
+        self._check_here("only a program there can scale it")
 
     def _add_hosts(self, hosts: Sequence[HostId]) -> None:
         assert self._apply_id is not None
@@ -135,7 +132,7 @@ class ProcessJob(WorkersJob):
         self._leashes = ()
 
     def _addresses(self) -> Mapping[str, Sequence[str]]:
-        self._check_that_it_is_here("its workers can be reached from there only")
+        self._check_here("its workers can be reached from there only")
         ended = [worker for worker in self._all_workers() if not self._lives(worker)]
         if ended:
             raise JobError(
@@ -143,9 +140,7 @@ class ProcessJob(WorkersJob):
                 " scale(replace_lost=True) replaces them, or kill() it, and state() starts it"
                 f" anew. {ended[0].name}, process {ended[0].pid}: {ended[0].tail()}"
             )
-        if unwatched := [worker for worker in self._all_workers() if worker not in self._watched]:
-            self._watches += (WorkerWatch(unwatched),)
-            self._watched += tuple(unwatched)
+        self._watch(self._all_workers())
         return self._by_mesh(self._reported())
 
     def can_run(self, spec: JobTrait) -> bool:
@@ -162,21 +157,12 @@ class ProcessJob(WorkersJob):
     def _is_running(self) -> bool:
         return self._is_elsewhere() or any(map(self._lives, self._all_workers()))
 
-    def _is_elsewhere(self) -> bool:
-        return self._machine not in ("", os.uname().nodename)
-
-    def _check_that_it_is_here(self, otherwise: str) -> None:
-        if self._is_elsewhere():
-            raise JobError(f"{self!r}: {otherwise}")
-
     def _kill(self) -> None:
-        self._check_that_it_is_here(
+        self._check_here(
             "only a program there can end it. If there is no such machine any more, remove the file"
             " that keeps the job"
         )
-        for watch in self._watches:
-            watch.stop()
-        self._watches, self._watched = (), ()
+        self._stop_watching()
         _unsaved.discard(self)
         for worker in self._all_workers():
             # a worker that ended by itself has taken the folder with it

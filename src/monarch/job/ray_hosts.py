@@ -11,17 +11,14 @@ which gives the resources back.
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .contract import HostId, worker_command
-from .launch import describe_status
+from .contract import HostId
+from .launch import MOST_REPORT, describe_status, start_child
 from .worker_spec import WorkerSpec
 
-_MOST_REPORT = 64 * 1024  # bytes
 _LOOK = 1.0  # seconds
 _TELLING = 60.0  # seconds that the keeper of hosts that did not come up stays, to say why
 
@@ -39,21 +36,12 @@ class RayHost:
 
         address = ray.util.get_node_ip_address()
         listen = f"tcp://[{address}]:0" if ":" in address else f"tcp://{address}:0"
-        self._lifeline, theirs = socket.socketpair()
-        with theirs:
-            fd = theirs.fileno()
-            spec = WorkerSpec(host[0], str(host[1]), listen, report=fd, lifeline=fd)
-            self._worker = subprocess.Popen(
-                worker_command(spec),
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, **environment},
-                pass_fds=[fd],
-                start_new_session=True,
-            )
+        spec = WorkerSpec(host[0], str(host[1]), listen)
+        self._worker, self._lifeline = start_child(spec, {**os.environ, **environment})
 
     def report(self) -> str:
         """Return what the worker says once it serves."""
-        said = self._lifeline.recv(_MOST_REPORT)
+        said = self._lifeline.recv(MOST_REPORT)
         if not said:
             raise RuntimeError(
                 f"the worker has ended with exit status {self._worker.wait()}; Ray has its output"

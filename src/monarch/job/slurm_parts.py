@@ -12,13 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from .._ours import opened, tail, touch
+from .._ours import opened, touch
 from .contract import HostId, read_reports
+from .launch import last_output
 from .slurm_commands import WatchedJob
 from .slurm_script import COMPLETING, PENDING, Status
 from .worker_spec import KILLED, WorkerReport
-
-_TAIL_BYTES, _TAIL_LINES = 1 << 14, 12
 
 
 class SlurmPart(NamedTuple):
@@ -107,9 +106,7 @@ def last_words(log: Path, prefix: str) -> str:
     with opened(folder, root=folder) as logs:  # which the user may have chosen
         found = map(Path(folder).joinpath, logs.names(re.escape(begin) + ".*"))
     for file in (log, *sorted(found, key=lambda path: path.suffix != ".err")):
-        lines = list[str]()
         with suppress(OSError):  # there is none, or it is not for us
-            lines = tail(file, _TAIL_BYTES).splitlines()[-_TAIL_LINES:]
-        if any(line.strip() for line in lines):
-            return f"its last output, from {file}:\n" + "\n".join(f"  | {line}" for line in lines)
+            if said := last_output(file):
+                return said
     return f"nothing was printed (to {folder})"

@@ -12,10 +12,10 @@ import os
 import select
 import shutil
 import socket
-import subprocess
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,7 +23,8 @@ from .. import config
 from ..errors import JobError
 from ..spmd.launcher import explain, launch
 from ..spmd.options import parse_command
-from .contract import WorkersJob, worker_command
+from .contract import WorkersJob
+from .launch import MOST_REPORT, start_child
 from .local import LocalJob
 from .state import JobState
 from .trait import JobTrait
@@ -31,7 +32,6 @@ from .worker_spec import WorkerSpec
 
 _MESH = "workers"
 _KEY = "monarch/spmd/workers"
-_MOST_REPORT = 64 * 1024  # bytes
 
 _lifelines: list[socket.socket] = []
 """Of workers that end with this process."""
@@ -247,30 +247,19 @@ def _start_worker(name: str, group: int, transport: str, port: int) -> str:
     """
     # for a socket, so with a short path
     folder = Path(tempfile.mkdtemp(prefix="monarch_job_", dir="/tmp"))
-    ours, theirs = socket.socketpair()
-    try:
-        with theirs:
-            fd = theirs.fileno()
-            spec = WorkerSpec(
-                name,
-                str(group),
-                f"ipc://{folder}/worker" if transport == "ipc" else f"tcp://:{port}",
-                towards=os.environ.get("MASTER_ADDR", "localhost"),
-                report=fd,
-                lifeline=fd,
-                farewell=str(folder / "ended"),
-            )
-            subprocess.Popen(
-                worker_command(spec),
-                stdin=subprocess.DEVNULL,
-                pass_fds=[fd],
-                start_new_session=True,
-            )
+    spec = WorkerSpec(
+        name,
+        str(group),
+        f"ipc://{folder}/worker" if transport == "ipc" else f"tcp://:{port}",
+        towards=os.environ.get("MASTER_ADDR", "localhost"),
+        farewell=str(folder / "ended"),
+    )
+    with ExitStack() as undo:
+        undo.callback(shutil.rmtree, folder, ignore_errors=True)
+        _, ours = start_child(spec)
+        undo.callback(ours.close)  # ends the worker
         address = _reported(ours)
-    except BaseException:
-        ours.close()  # ends the worker, if there is one
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+        undo.pop_all()
     _lifelines.append(ours)
     atexit.register(_remove, folder, os.getpid())
     return address
@@ -285,7 +274,7 @@ def _reported(lifeline: socket.socket) -> str:
         raise JobError(
             f"the worker of this host did not serve within {limit:g} s (host_spawn_ready_timeout)"
         )
-    report = lifeline.recv(_MOST_REPORT)
+    report = lifeline.recv(MOST_REPORT)
     if not report:
         raise JobError("the worker of this host ended before it served; its error stands above")
     address: str = json.loads(report)["address"]

@@ -24,16 +24,16 @@ from pathlib import Path
 from .. import _ours
 from ..errors import JobError
 from . import contract, processes, ssh_text
-from .launch import WorkerProcess, describe_status
+from .launch import describe_status
 from .ssh_connection import hear
 from .ssh_workers import ANSWER, END, SshDescription, SSHWorkers
 from .trait import JobTrait
 from .waiting import Waiting
-from .watch import WorkerWatch
 from .worker_spec import KEEP
 
 _TRANSPORTS = ("tcp", "metatls", "metatls-hostname")
 _BROKEN = 255  # the exit status of ssh itself
+_FROM_THERE = "its workers can be reached, and ended, from there only"
 
 logger = logging.getLogger("monarch.job")
 
@@ -66,10 +66,6 @@ class SSHJob(SSHWorkers):
         TypeError: Hosts or options are no lists of strings.
         ValueError: A name, a limit or the transport makes no sense.
     """
-
-    _LIVE = (*SSHWorkers._LIVE, "_watches", "_watched")
-    _watches: tuple[WorkerWatch, ...] = ()
-    _watched: tuple[WorkerProcess, ...] = ()
 
     def __init__(
         self,
@@ -107,7 +103,6 @@ class SSHJob(SSHWorkers):
             ),
             start_timeout,
         )
-        self._machine = ""
         for name, members in (hosts or {}).items():
             self.add_mesh(name, members)
         if hostfile is not None:
@@ -175,7 +170,7 @@ class SSHJob(SSHWorkers):
             self._unkept = ()
 
     def _addresses(self) -> Mapping[str, Sequence[str]]:
-        self._check_here()
+        self._check_here(_FROM_THERE)
         living = self._living()
         ended = [place for place in self._places() if place.number not in living]
         if ended:
@@ -184,11 +179,8 @@ class SSHJob(SSHWorkers):
                 f" and state() starts it anew. {ended[0].name} on {ended[0].host}:"
                 f" {self._workers[ended[0].number].tail()}"
             )
-        if self._sessions and (
-            unwatched := [each for each in self._workers.values() if each not in self._watched]
-        ):
-            self._watches += (WorkerWatch(unwatched),)
-            self._watched += tuple(unwatched)
+        if self._sessions:
+            self._watch(self._workers.values())
         return self._by_mesh(
             {(place.mesh, place.rank): self._address(place) for place in self._places()}
         )
@@ -207,7 +199,7 @@ class SSHJob(SSHWorkers):
         return "; ".join(told)
 
     def _check_scalable(self, hosts: Sequence[contract.HostId]) -> None:
-        self._check_here()
+        self._check_here(_FROM_THERE)
         for mesh, rank in hosts:
             if rank >= (known := len(self._hosts[mesh])):
                 raise JobError(
@@ -267,14 +259,10 @@ class SSHJob(SSHWorkers):
         return self._is_elsewhere() or bool(self._living())
 
     def _is_elsewhere(self) -> bool:
-        return not self._described.detach and self._machine not in ("", os.uname().nodename)
-
-    def _check_here(self) -> None:
-        if self._is_elsewhere():
-            raise JobError(f"{self!r}: its workers can be reached, and ended, from there only")
+        return not self._described.detach and super()._is_elsewhere()
 
     def _kill(self) -> None:
-        self._check_here()
+        self._check_here(_FROM_THERE)
         self._stop_watching()
         for worker in self._workers.values():
             with suppress(FileNotFoundError):
@@ -303,11 +291,6 @@ class SSHJob(SSHWorkers):
             _ours.remove_tree(self._secret_file.parent)
         self._numbers, self._workers, self._reports = {}, {}, {}
         self._secret_file, self._machine, self._folder = None, "", ""
-
-    def _stop_watching(self) -> None:
-        for watch in self._watches:
-            watch.stop()
-        self._watches, self._watched = (), ()
 
     def _idle_end(self) -> str:
         limit = self._described.idle_limit

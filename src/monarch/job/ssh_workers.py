@@ -14,11 +14,12 @@ from .. import _ours
 from ..errors import JobError
 from ..trust import read_secret_file
 from . import processes, ssh_text
-from .contract import HostId, WorkersJob, parse_report
+from .contract import HostId, parse_report
 from .launch import WorkerProcess
 from .ssh_connection import AT_ONCE, SshCommand, SshConnection, hear, hostname_of
 from .ssh_reach import FOLDER, Reach, WorkerPlace, connections
 from .waiting import Waiting
+from .watch import WatchedWorkersJob
 from .worker_spec import WorkerReport, WorkerSpec
 
 END = 5.0  # seconds in which ssh has to end
@@ -47,7 +48,7 @@ class SshDescription(NamedTuple):
     idle_limit: float
 
 
-class SSHWorkers(WorkersJob):
+class SSHWorkers(WatchedWorkersJob):
     """The part of `SSHJob` that talks to machines.
 
     Args:
@@ -55,7 +56,7 @@ class SSHWorkers(WorkersJob):
         start_timeout: Seconds within which all workers must run.
     """
 
-    _LIVE = (*WorkersJob._LIVE, "_reach", "_sessions", "_unkept")
+    _LIVE = (*WatchedWorkersJob._LIVE, "_reach", "_sessions", "_unkept")
     _reach: Reach | None = None
     _sessions: tuple[SshCommand, ...] = ()
     # those of them that have not been told to outlive the program, which happens once

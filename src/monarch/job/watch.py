@@ -1,6 +1,7 @@
 """Tells the user that a worker has ended, and what it said last.
 
-The runtime tells the program that the host is lost.
+The runtime tells the program that the host is lost. `WatchedWorkersJob` is the base of the jobs
+that have such workers.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ import logging
 import os
 import select
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from ..errors import JobError
 from . import processes
+from .contract import WorkersJob
 from .launch import WorkerProcess, describe_status
 
 logger = logging.getLogger("monarch.job")
@@ -26,10 +29,12 @@ class WorkerWatch:
         workers: Some of a job; not necessarily children of this process.
 
     Attributes:
+        workers: All of them.
         ended: The exit status of those that have ended, by pid; None: it is not known.
     """
 
     def __init__(self, workers: Sequence[WorkerProcess]) -> None:
+        self.workers = workers
         self.ended: dict[int, int | None] = {}
         self._wake: int | None = os.eventfd(0)
         self._lock = threading.Lock()
@@ -74,3 +79,30 @@ class WorkerWatch:
             how = describe_status(status)
             text = "worker %s, process %d, ended%s; %s"
             logger.error(text, worker.name, worker.pid, how, worker.tail())
+
+
+class WatchedWorkersJob(WorkersJob):
+    """Base of the jobs with workers that are processes of one machine, or reached by such."""
+
+    _LIVE = (*WorkersJob._LIVE, "_watches")
+    _watches: tuple[WorkerWatch, ...] = ()
+    _machine = ""  # where it was started; empty if it does not run
+
+    def _watch(self, workers: Iterable[WorkerProcess]) -> None:
+        """Watch those of these workers that are not watched yet."""
+        watched = [worker for watch in self._watches for worker in watch.workers]
+        if unwatched := [worker for worker in workers if worker not in watched]:
+            self._watches += (WorkerWatch(unwatched),)
+
+    def _stop_watching(self) -> None:
+        for watch in self._watches:
+            watch.stop()
+        self._watches = ()
+
+    def _is_elsewhere(self) -> bool:
+        return self._machine not in ("", os.uname().nodename)
+
+    def _check_here(self, otherwise: str) -> None:
+        """Raise if the job was started on another machine, and say what follows from that."""
+        if self._is_elsewhere():
+            raise JobError(f"{self!r}: {otherwise}")
