@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from ..actor import Actor, HostMesh, MeshFailure, current_rank, endpoint, this_proc
 from ..spmd.rank import gpus
+from .contract import why_unreachable
 
 PATIENCE = 30.0
 """Seconds in which a host answers."""
@@ -218,12 +219,7 @@ def _adapters() -> list[str]:
 
 def _unreachable(address: str) -> str:
     """Why no connection can be made; empty if it can, or if there is no network between."""
-    scheme, _, rest = address.partition("://")
-    host, _, port = rest.partition("@")[0].rpartition(":")
-    if scheme != "tcp":
+    if not address.startswith("tcp://"):
         return ""
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), _CONNECT).close()
-    except (OSError, ValueError) as error:
-        return f"{address}: {error}"
-    return ""
+    why = why_unreachable(address.partition("@")[0], _CONNECT)
+    return why and f"{address}: {why}"

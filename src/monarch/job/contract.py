@@ -100,24 +100,30 @@ def unreachable(addresses: Iterable[str]) -> set[str]:
     with ThreadPoolExecutor(_TRIED_AT_ONCE) as pool:
         return {
             address
-            for address, accepts in zip(tried, pool.map(_accepts, tried), strict=True)
-            if not accepts
+            for address, why in zip(tried, pool.map(why_unreachable, tried), strict=True)
+            if why
         }
 
 
-def _accepts(address: str) -> bool:
+def why_unreachable(address: str, seconds: float = _REACHABLE) -> str:
+    """Return why an ``ipc://`` or ``tcp://`` worker accepts no connection; empty if it does."""
     scheme, _, where = address.partition("://")
     host, _, port = where.rpartition(":")
     try:
         if scheme == "ipc":
             with socket.socket(socket.AF_UNIX) as sock:
-                sock.settimeout(_REACHABLE)
+                sock.settimeout(seconds)
                 sock.connect(socket_path(address))
         else:
-            socket.create_connection((host.strip("[]"), int(port)), _REACHABLE).close()
-    except OSError:
-        return False
-    return True
+            socket.create_connection((host.strip("[]"), int(port)), seconds).close()
+    except (OSError, ValueError) as error:
+        return str(error) or type(error).__name__
+    return ""
+
+
+def first_line(error: Exception) -> str:
+    """Return an error of a library in one line."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['it said nothing'])[0]}"
 
 
 def make_secret_file(folder: Path) -> Path:

@@ -79,7 +79,7 @@ def wait_for_pods(
                 raise JobError(_hopeless(api, *no_room[0], why))
             state = "; ".join(describe(api, pods, controller) for pods in missing)
             rows = [(mesh.name, trouble.pod, trouble.text) for mesh, trouble in troubles]
-            if timeout is not None and waiting.seconds > timeout:
+            if waiting.is_longer_than(timeout):
                 raise JobError(
                     f"{who} did not come up within {timeout:g} s (timeout): {state}. It was left as"
                     " it is: state() waits on, kill() ends it"

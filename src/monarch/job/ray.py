@@ -143,10 +143,7 @@ class RayJob(contract.WorkersJob):
                         f"{len(there)} of {len(contract.hosts_of(self._meshes))} workers run; each needs a"
                         f" node with {self._described.bundle}, and {found['nodes']} nodes have that"
                     )
-                    if (
-                        self._job_start_timeout is not None
-                        and waiting.seconds > self._job_start_timeout
-                    ):
+                    if waiting.is_longer_than(self._job_start_timeout):
                         self.kill()
                         raise JobError(
                             f"{state}; the job was ended after {self._job_start_timeout:g} s"

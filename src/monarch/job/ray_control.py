@@ -22,7 +22,7 @@ from typing import Any
 
 from .._new_python import main_of
 from ..errors import JobError
-from .contract import HostId
+from .contract import HostId, first_line
 from .ray_hosts import RayHosts
 
 _NAMESPACE = "monarch"
@@ -114,7 +114,7 @@ def main() -> None:
             cluster: _Cluster | None = _Cluster(keeper)
             trouble = ""
         except Exception as error:
-            cluster, trouble = None, _first_line(error)
+            cluster, trouble = None, first_line(error)
         for line in sys.stdin:
             answer: dict[str, Any] = {"error": trouble}
             if cluster is not None:
@@ -122,7 +122,7 @@ def main() -> None:
                 try:
                     answer = {"value": getattr(cluster, verb)(**args)}
                 except Exception as error:
-                    answer = {"error": _first_line(error)}
+                    answer = {"error": first_line(error)}
             print(json.dumps(answer), file=out, flush=True)
 
 
@@ -203,8 +203,3 @@ class _Cluster:
             return ray.get_actor(self._name)
         except ValueError:
             return None
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else 'it said nothing'}"

@@ -180,7 +180,7 @@ class SkyPilotJob(contract.WorkersJob):
                 ) from None
             except Exception as error:
                 raise JobError(
-                    f"SkyPilot has not started cluster {self._cluster}: {_first_line(error)}"
+                    f"SkyPilot has not started cluster {self._cluster}: {contract.first_line(error)}"
                 ) from error
             addresses = [
                 f"tcp://{address}:{self._described.monarch_port}"
@@ -188,12 +188,8 @@ class SkyPilotJob(contract.WorkersJob):
             ]
             asked = waiting.seconds
             while missing := contract.unreachable(addresses):
-                late = (
-                    self._job_start_timeout is not None
-                    and waiting.seconds > self._job_start_timeout
-                )
                 state = f"{len(missing)} of {len(addresses)} workers can't be reached"
-                if late:
+                if waiting.is_longer_than(self._job_start_timeout):
                     self.kill()
                     raise JobError(
                         f"{state} within {self._job_start_timeout:g} s (job_start_timeout): cluster"
@@ -235,7 +231,7 @@ class SkyPilotJob(contract.WorkersJob):
             except Exception as error:
                 if self._is_running():
                     raise JobError(
-                        f"SkyPilot has not removed cluster {self._cluster}: {_first_line(error)}"
+                        f"SkyPilot has not removed cluster {self._cluster}: {contract.first_line(error)}"
                     ) from error
         if self._folder is not None:
             _ours.remove_tree(self._folder)
@@ -292,10 +288,6 @@ def _answer(
         if end is not None and time.monotonic() > end:
             raise _Late(f"SkyPilot did not answer within {limit:g} s")
     return answer.result()
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['it said nothing'])[0]}"
 
 
 __all__ = ["SkyPilotJob"]

@@ -52,7 +52,7 @@ def wait_for_workers(
                 _check_that_they_come(part, watched[part].status, job, logs)
             first = watched[late[0]]
             state = first.status.describe() + first.trouble
-            if timeout is not None and waiting.seconds > timeout:
+            if waiting.is_longer_than(timeout):
                 give_up(late)
                 raise JobError(
                     f"Slurm job {', '.join(part.job for part in late)} was cancelled:"

@@ -43,6 +43,10 @@ class Waiting:
         """Since the beginning."""
         return time.monotonic() - self._begin
 
+    def is_longer_than(self, limit: float | None) -> bool:
+        """Return whether it has lasted more than so many seconds; None is no limit."""
+        return limit is not None and self.seconds > limit
+
     def show(self, state: str, rows: Sequence[tuple[str, ...]] = ()) -> None:
         """Tell how it is now; to be called often.
 
