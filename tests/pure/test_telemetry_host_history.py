@@ -97,7 +97,13 @@ def test_an_agent_has_one_history_however_often_it_is_asked(
     def asked(timers: Timers) -> Any:
         return SimpleNamespace(service=SimpleNamespace(hub=SimpleNamespace(poller=timers)))
 
+    looked_for_gpus: list[None] = []
+
+    def none() -> None:
+        looked_for_gpus.append(None)
+
     timers = Timers()
-    first = begin(asked(timers), looking())
-    assert begin(asked(timers), looking()) is first and len(timers.due) == 1
-    assert begin(asked(Timers()), looking()) is not first  # of an engine that started anew
+    first = begin(asked(timers), looking(), none)
+    assert begin(asked(timers), looking(), none) is first and len(timers.due) == 1
+    assert len(looked_for_gpus) == 1
+    assert begin(asked(Timers()), looking(), none) is not first  # of an engine that started anew

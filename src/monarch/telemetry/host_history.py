@@ -112,17 +112,19 @@ _own: HostHistory | None = None
 _lock = threading.Lock()
 
 
-def begin(asked: Asked, look: Callable[[], Figures], gpus: Gpus | None = None) -> HostHistory:
+def begin(
+    asked: Asked, look: Callable[[], Figures], find_gpus: Callable[[], Gpus | None]
+) -> HostHistory:
     """The rows of this host, which are kept from the first time that this is called.
 
     Args:
         asked: By whom.
         look: See `HostHistory`.
-        gpus: See `HostHistory`.
+        find_gpus: Called that first time alone, gives `gpus` of `HostHistory`.
     """
     global _own
     poller = asked.service.hub.poller
     with _lock:
         if _own is None or _own.timers is not poller:
-            _own = HostHistory(poller, look, gpus=gpus)
+            _own = HostHistory(poller, look, gpus=find_gpus())
         return _own

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .._core.plane import SYSTEM
+from .._guards.surroundings import read
 from .._proc_stat import RESIDENT, STATE, SYSTEM_TICKS, THREADS, USER_TICKS, VIRTUAL, stat_of
 from . import dead, gpus
 from .host_history import Figures, HostHistory, begin
@@ -43,7 +44,7 @@ _STATES = {
 def _hosts(asked: Asked) -> Iterator[Row]:
     description = asked.description
     _begun(asked)  # a reader of hosts will want earlier values, too
-    memory, disk, booted = _fields("/proc/meminfo"), _disk(), _stat().get("btime")
+    memory, disk, booted = _memory(), _disk(), _stat().get("btime")
     now = _figures(disk)
     yield (
         host_id(description.agent.host), asked.now_us, description.agent.host, description.machine, description.pid,
@@ -60,7 +61,7 @@ def _history(asked: Asked) -> Iterator[Row]:
 
 
 def _begun(asked: Asked) -> HostHistory:
-    return begin(asked, _figures, gpus.figures if gpus.present() else None)
+    return begin(asked, _figures, lambda: gpus.figures if gpus.present() else None)
 
 
 @produces("meshes", AGENT)
@@ -121,7 +122,7 @@ def _process(pid: int) -> Row:
     try:
         descriptors = len(os.listdir(f"/proc/{pid}/fd"))
     except OSError:
-        return (None,) * 6
+        stat = []
     if not stat:
         return (None,) * 6
     cpu = (int(stat[USER_TICKS]) + int(stat[SYSTEM_TICKS])) / _TICK
@@ -130,7 +131,7 @@ def _process(pid: int) -> Row:
 
 
 def _figures(disk: tuple[str | None, int | None, int | None] | None = None) -> Figures:
-    memory, load, cpu = _fields("/proc/meminfo"), None, None
+    memory, load, cpu = _memory(), None, None
     with suppress(OSError):
         load = os.getloadavg()[0]
     if len(times := [*map(int, _stat().get("cpu", ())[:8])]) > 4:
@@ -152,9 +153,9 @@ def _disk() -> tuple[str | None, int | None, int | None]:
     Local ones alone: a network file system that is gone would hold up the agent for ever.
     """
     found = []
+    mounts = read("/proc/self/mounts").splitlines()
+    kinds = {where: kind for _, where, kind, *_ in map(str.split, mounts)}
     with suppress(OSError):
-        with open("/proc/self/mounts") as file:
-            kinds = {where: kind for _, where, kind, *_ in map(str.split, file)}
         for path in map(Path, (os.getcwd(), os.environ.get("TMPDIR", "/tmp"), "/dev/shm")):
             where = next((each for each in map(str, (path, *path.parents)) if each in kinds), "")
             if kinds.get(where) in _LOCAL and (disk := os.statvfs(where)).f_blocks:
@@ -166,27 +167,19 @@ def _disk() -> tuple[str | None, int | None, int | None]:
 
 def _stat() -> dict[str, list[str]]:
     """The numbers of ``/proc/stat`` by the names of its lines; none where it can't be read."""
-    with suppress(OSError), open("/proc/stat") as file:
-        return {name: numbers for name, *numbers in map(str.split, file)}
-    return {}
+    return {name: numbers for name, *numbers in map(str.split, read("/proc/stat").splitlines())}
 
 
-def _fields(path: str) -> dict[str, int]:
+def _memory() -> dict[str, int]:
     """The bytes that ``/proc/meminfo`` names."""
-    try:
-        with open(path) as file:
-            pairs = [line.split() for line in file]
-    except OSError:
-        return {}
+    pairs = map(str.split, read("/proc/meminfo").splitlines())
     return {words[0].rstrip(":"): int(words[1]) * 1024 for words in pairs if len(words) == 3}
 
 
 def _network() -> tuple[int | None, int | None]:
     """Bytes that all devices but the loopback have received, and sent."""
-    try:
-        with open("/proc/net/dev") as file:
-            lines = [line.partition(":") for line in file][2:]
-    except OSError:
+    lines = [line.partition(":") for line in read("/proc/net/dev").splitlines()[2:]]
+    if not lines:
         return None, None
     numbers = [list(map(int, rest.split())) for name, _, rest in lines if name.strip() != "lo"]
     return sum(each[0] for each in numbers), sum(each[8] for each in numbers)

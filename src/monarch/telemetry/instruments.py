@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .._core.plane import OwnedActors, OwnedProcs, actors_of, begun_by, statistics_of
+from .._proc_stat import RESIDENT, VIRTUAL, stat_of
 from ..actor.activities import owners_of
 from . import metrics
 from .ids import proc_id
@@ -20,18 +21,15 @@ from .registry import Asked, produces
 Row = tuple[Any, ...]
 
 _ENGINE = "hyperactor::metrics"
+_GAUGE, _SUM, _HISTOGRAM = "gauge", "sum", "histogram"
 _HANDLER_DURATION = "actor.message_handler_duration.ns"
 
 
 @produces("metric_gauges", own_thread=True)
 def _gauges(asked: Asked) -> Iterator[Row]:
     resource = _resource(asked)
-    for scope, instrument, since in _instruments():
-        if isinstance(instrument, (metrics.Gauge, metrics.ObservableGauge)):
-            for key, value in instrument.values().items():
-                yield (
-                    instrument.name, asked.now_us, since, scope, instrument.unit, _json(key), resource, *_typed(value), None
-                )  # fmt: skip
+    for _, series, value in _values(asked, resource, _GAUGE):
+        yield *series, *_typed(value), None
     for name, value in _memory().items():
         yield name, asked.now_us, None, _ENGINE, "By", "{}", resource, None, None, value
 
@@ -39,14 +37,10 @@ def _gauges(asked: Asked) -> Iterator[Row]:
 @produces("metric_sums", own_thread=True)
 def _sums(asked: Asked) -> Iterator[Row]:
     resource = _resource(asked)
-    for scope, instrument, since in _instruments():
-        if not isinstance(instrument, (metrics.Gauge, metrics.ObservableGauge, metrics.Histogram)):
-            rises = isinstance(instrument, (metrics.Counter, metrics.ObservableCounter))
-            for key, value in instrument.values().items():
-                yield (
-                    instrument.name, asked.now_us, since, scope, instrument.unit, _json(key), resource, "cumulative", rises,
-                    *(typed := _typed(value)), typed[1] if rises else None,
-                )  # fmt: skip
+    for instrument, series, value in _values(asked, resource, _SUM):
+        rises = isinstance(instrument, (metrics.Counter, metrics.ObservableCounter))
+        typed = _typed(value)
+        yield *series, "cumulative", rises, *typed, typed[1] if rises else None
     # actors, or meshes, of one name are one series
     counts: dict[tuple[str, str, str, bool], int] = {}
     for name, scope, attributes, rises, count in _built_in(asked):
@@ -62,14 +56,11 @@ def _sums(asked: Asked) -> Iterator[Row]:
 @produces("metric_histograms", own_thread=True)
 def _histograms(asked: Asked) -> Iterator[Row]:
     resource = _resource(asked)
-    for scope, instrument, since in _instruments():
-        if isinstance(instrument, metrics.Histogram):
-            for key, found in instrument.values().items():
-                yield (
-                    instrument.name, asked.now_us, since, scope, instrument.unit, _json(key), resource, "cumulative", found.values,
-                    *_typed(found.sum), None, *_typed(found.min), None, *_typed(found.max), None, json.dumps(instrument.bounds),
-                    json.dumps(found.buckets),
-                )  # fmt: skip
+    for instrument, series, found in _values(asked, resource, _HISTOGRAM):
+        yield (
+            *series, "cumulative", found.values, *_typed(found.sum), None, *_typed(found.min), None, *_typed(found.max), None,
+            json.dumps(instrument.bounds), json.dumps(found.buckets),
+        )  # fmt: skip
     joined: dict[str, tuple[float, Any]] = {}  # actors of one name are one series
     for cell in actors_of(asked.service.hub):
         durations: Any = getattr(cell.sampler, "durations", {})  # where telemetry is on
@@ -93,13 +84,9 @@ def _histograms(asked: Asked) -> Iterator[Row]:
 @produces("metric_history", own_thread=True)
 def _history(asked: Asked) -> Iterator[Row]:
     here, since = proc_id(asked.service.hub.address), (asked.since_us or 0) / 1e6
-    for _, instrument, _ in _instruments():
-        is_gauge = isinstance(instrument, (metrics.Gauge, metrics.ObservableGauge))
-        kind = "histogram" if isinstance(instrument, metrics.Histogram) else "sum"
-        if is_gauge:
-            kind = "gauge"
+    for _, instrument in _instruments():
         for key, points in instrument.courses().items():
-            named = instrument.name, kind, instrument.unit, _json(key)
+            named = instrument.name, _kind(instrument), instrument.unit, _json(key)
             for at, value, count in points:
                 if at >= since:
                     yield int(at * 1e6), here, *named, float(value), count
@@ -139,10 +126,26 @@ def _built_in(asked: Asked) -> Iterator[tuple[str, str, dict[str, Any], bool, in
                 yield "proc_mesh.actor_failures", _ENGINE, attributes, True, failed
 
 
-def _instruments() -> Iterator[tuple[str, Any, int]]:
+def _values(asked: Asked, resource: str, kind: str) -> Iterator[tuple[Any, Row, Any]]:
+    """Each value of the instruments of a kind: the instrument, its row's first cells, the value."""
+    for scope, instrument in _instruments():
+        if _kind(instrument) == kind:
+            since = int(instrument.since * 1e6)
+            for key, value in instrument.values().items():
+                about = since, scope, instrument.unit, _json(key), resource
+                yield instrument, (instrument.name, asked.now_us, *about), value
+
+
+def _instruments() -> Iterator[tuple[str, Any]]:
     for meter in metrics.meters():
         for instrument in meter.instruments():
-            yield meter.name, instrument, int(instrument.since * 1e6)
+            yield meter.name, instrument
+
+
+def _kind(instrument: Any) -> str:
+    if isinstance(instrument, (metrics.Gauge, metrics.ObservableGauge)):
+        return _GAUGE
+    return _HISTOGRAM if isinstance(instrument, metrics.Histogram) else _SUM
 
 
 def _typed(value: Any) -> tuple[float | None, int | None]:
@@ -167,10 +170,8 @@ def _resource(asked: Asked) -> str:
 
 
 def _memory() -> dict[str, int]:
-    try:
-        with open("/proc/self/statm") as file:
-            virtual, resident = map(int, file.read().split()[:2])
-    except OSError:
+    stat = stat_of(os.getpid())
+    if not stat:
         return {}
-    page = os.sysconf("SC_PAGE_SIZE")
-    return {"process.memory.rss_bytes": resident * page, "process.memory.vm_bytes": virtual * page}
+    resident = int(stat[RESIDENT]) * os.sysconf("SC_PAGE_SIZE")
+    return {"process.memory.rss_bytes": resident, "process.memory.vm_bytes": int(stat[VIRTUAL])}

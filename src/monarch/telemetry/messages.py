@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 from .. import config
 from .._core.plane import SYSTEM, TRACE, ProcAddress, actors_of, begun_by, black_box
+from .._guards.surroundings import read
 from .._lazy import whole
 from .history import History
 from .ids import actor_id, mesh_id, message_id, proc_id
@@ -282,11 +283,8 @@ def _procs_here(hub: Any) -> int:
     if hub.address.is_client:
         return 1
     parent = os.getppid()
-    try:
-        with open(f"/proc/{parent}/task/{parent}/children") as file:
-            return max(1, len(file.read().split()))
-    except OSError:  # a kernel without that file
-        return 1
+    # a kernel without that file tells of none
+    return max(1, len(read(f"/proc/{parent}/task/{parent}/children").split()))
 
 
 @produces("messages", own_thread=True)
