@@ -16,7 +16,15 @@ from .._answering import HostAnswers, answer_on_thread
 from .._core import plane
 from .._namedtuple import NamedTuple
 from .answer import Collected, join, of_rows
-from .registry import AGENT, PROC, Asked, Producer, producer_of, takes_a_thread
+from .registry import (
+    AGENT,
+    PROC,
+    Asked,
+    Producer,
+    living_procs,
+    producer_of,
+    takes_a_thread,
+)
 
 if TYPE_CHECKING:
     from ..logs.filter import LineFilter
@@ -105,13 +113,7 @@ class _Host(HostAnswers):
         self._record = record
         procs = [proc for proc in description.procs if record.root in (None, proc.root)]
         self._description = description._replace(procs=procs)
-        self._names: dict[plane.ProcAddress, str] = {}
-        root = description.root
-        if root.is_client and record.root in (None, root):
-            self._names[root] = f"the client on {description.machine}"
-        for proc in procs:
-            if proc.end is None and proc.pid:
-                self._names[proc.address] = f"{proc.mesh}[{proc.rank}] on {description.machine}"
+        self._names = living_procs(description, record.root)
         self._frames: list[Any] = []
         super().__init__(service.hub, list(self._names))
 

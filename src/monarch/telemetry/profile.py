@@ -24,6 +24,7 @@ from ..programs import PATIENCE, Connection, Gathering, agents_here, ask
 from .answer import Collected
 from .gather import gather, question
 from .ids import host_id, proc_id
+from .registry import living_procs
 from .timeline import NEEDS, Row, Timeline, Window, draw
 from .watch import Watch, Watching
 
@@ -162,15 +163,7 @@ class Profile:
             found = described.get(timeout=seconds)
         except Exception:  # the host is named as it does not answer the record either
             return {}
-        mine = [
-            proc
-            for proc in found.procs
-            if self._root in (None, proc.root) and proc.end is None and proc.pid
-        ]
-        names = {proc.address: f"{proc.mesh}[{proc.rank}] on {found.machine}" for proc in mine}
-        if found.root.is_client and self._root in (None, found.root):
-            names[found.root] = f"the client on {found.machine}"
-        return names
+        return living_procs(found, self._root)
 
     def _collect(self) -> None:
         agents = self._agents()

@@ -114,15 +114,14 @@ def samples(found: Collected) -> list[dict[str, Any]]:
 
 def _families(found: Collected) -> _Families:
     families = _Families()
-    procs = {row["id"]: row for row in found.rows("procs")} if "procs" in found.columns else {}
-    hosts = (
-        {row["id"]: row["machine"] for row in found.rows("hosts")}
-        if "hosts" in found.columns
-        else {}
-    )
-    places = {number: _place(row, hosts) for number, row in procs.items()}
+
+    def rows(table: str) -> list[dict[str, Any]]:
+        return found.rows(table) if table in found.columns else []
+
+    hosts = {row["id"]: row["machine"] for row in rows("hosts")}
+    places = {row["id"]: _place(row, hosts) for row in rows("procs")}
     for table, (names, metrics) in _STATES.items():
-        for row in found.rows(table) if table in found.columns else ():
+        for row in rows(table):
             labels = {name: str(row[name]) for name in names.split()}
             if table == "handled":
                 labels = {**places.get(row["proc_id"], {}), **labels}
@@ -133,7 +132,7 @@ def _families(found: Collected) -> _Families:
                     kind = "counter" if name.endswith("_total") else "gauge"
                     families.add(f"monarch_{name}", kind, [("", labels, row[column])])
     for table in ("metric_gauges", "metric_sums", "metric_histograms"):
-        for row in found.rows(table) if table in found.columns else ():
+        for row in rows(table):
             _add_metric(families, row, places)
     if found.silent:
         families.add(

@@ -109,3 +109,15 @@ def producer_of(table: str, where: str) -> Producer | None:
 def takes_a_thread(table: str) -> bool:
     """Return whether the I/O thread can't fill this table."""
     return table in _own_thread
+
+
+def living_procs(description: HostDescription, root: ProcAddress | None) -> dict[ProcAddress, str]:
+    """The processes of a host that live, with names for people: of one program, or all (None)."""
+    machine, client = description.machine, description.root
+    names = {}
+    if client.is_client and root in (None, client):
+        names[client] = f"the client on {machine}"
+    for proc in description.procs:
+        if root in (None, proc.root) and proc.end is None and proc.pid:
+            names[proc.address] = f"{proc.mesh}[{proc.rank}] on {machine}"
+    return names

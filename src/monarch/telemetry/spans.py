@@ -149,11 +149,16 @@ def trace_context() -> dict[str, str]:
     Returns:
         ``{"traceparent": "00-..."}``, or nothing where there is none.
     """
-    innermost = _current.get()
-    found = (
-        innermost.context(current_hub().address) if innermost is not None else _outside(running())
-    )
+    found = _trace()
     return {"traceparent": found} if found else {}
+
+
+def _trace(hub: Any = None) -> str:
+    """Return the trace context of what runs here, in the process of this hub; empty for none."""
+    innermost = _current.get()
+    if innermost is None:
+        return _outside(running())
+    return innermost.context((hub or current_hub()).address)
 
 
 def _outside(here: Any) -> str:
@@ -171,15 +176,9 @@ def follow(hub: Any) -> None:
 
     class Following(type(hub)):  # type: ignore[misc]  # whichever it is
         def cast(self, procs: Any, target: int, meta: bytes, *rest: Any, **named: Any) -> int:
-            if target != SYSTEM and meta[:1] != b"\0":  # none of the engine
-                innermost = _current.get()
-                trace = (
-                    innermost.context(self.address)
-                    if innermost is not None
-                    else _outside(running())
-                )
-                if trace:
-                    meta = b"".join((meta, TRACE, trace.encode()))
+            of_program = target != SYSTEM and meta[:1] != b"\0"  # none of the engine
+            if of_program and (trace := _trace(self)):
+                meta = b"".join((meta, TRACE, trace.encode()))
             number: int = super().cast(procs, target, meta, *rest, **named)
             return number
 
