@@ -24,6 +24,9 @@ FAILURES = (MonarchError, OSError, http.client.HTTPException, ValueError)
 """What a question may raise: refused, no connection, cut off, no JSON."""
 
 
+Query = Mapping[str, str | int]
+
+
 class AdminError(MonarchError):
     """An answer that is an error.
 
@@ -70,19 +73,17 @@ class Line:
             AdminError: It is refused, or no JSON: a proxy answers.
             OSError: There is no connection. See `FAILURES`.
         """
-        with self._asked(
-            "GET", path + (f"?{urlencode(query)}" if query else ""), None, PATIENCE
-        ) as answer:
+        with self._asked(path, query) as answer:
             return _json(answer)
 
     def text(self, path: str) -> str:
         """GET a text and return it."""
-        with self._asked("GET", path, None, PATIENCE) as answer:
+        with self._asked(path, {}) as answer:
             return _content(answer, "text/plain").decode(errors="replace")
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """POST JSON and return the decoded response."""
-        with self._asked("POST", path, json.dumps(body).encode(), PATIENCE) as answer:
+        with self._asked(path, {}, json.dumps(body).encode()) as answer:
             return _json(answer)
 
     def node(self, reference: str) -> Any:
@@ -93,17 +94,19 @@ class Line:
         """Server-sent events as they come: name and data. An empty name: the server is still there.
 
         Raises:
+            AdminError: The program has ended, or can't be looked at.
             ConnectionError: They have an end.
         """
-        with self._asked(
-            "GET", path + (f"?{urlencode(query)}" if query else ""), None, SILENCE
-        ) as answer:
+        with self._asked(path, query, patience=SILENCE) as answer:
             name = ""
             for line in answer:
                 if line.startswith(b"event: "):
                     name = line[7:].strip().decode()
                 elif line.startswith(b"data: "):
-                    yield (name, json.loads(line[6:])) if name != "beat" else ("", None)
+                    data = json.loads(line[6:])
+                    if name in ("error", "end"):
+                        raise AdminError(name, data["message"])
+                    yield (name, data) if name != "beat" else ("", None)
                 elif line.startswith(b":"):
                     yield "", None
         raise ConnectionError("the server has closed the connection")
@@ -119,7 +122,7 @@ class Line:
 
     @contextmanager
     def _asked(
-        self, method: str, path: str, body: bytes | None, patience: float
+        self, path: str, query: Query, body: bytes | None = None, patience: float = PATIENCE
     ) -> Iterator[http.client.HTTPResponse]:
         connection = _connect(self._access, patience)
         try:
@@ -128,9 +131,13 @@ class Line:
             self._socket = connection.sock
             if self._closed:
                 raise ConnectionError("it is over")
-            kind = {} if body is None else {"Content-Type": "application/json"}
+            method, kind = "GET", {}
+            if body is not None:
+                method, kind = "POST", {"Content-Type": "application/json"}
             headers = {**self._access.headers, **kind, "Connection": "close"}
-            connection.request(method, urlsplit(self._access.url).path + path, body, headers)
+            where = urlsplit(self._access.url).path + path
+            where += f"?{urlencode(query)}" if query else ""
+            connection.request(method, where, body, headers)
             with connection.getresponse() as answer:
                 if answer.status >= 300:
                     raise _error(answer)

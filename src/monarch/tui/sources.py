@@ -55,8 +55,6 @@ class NowSource(ScreenSource):
 
     def look(self, line: Line) -> Iterator[Any]:
         for name, data in line.events("/v1/now/events"):
-            if name in ("error", "end"):
-                raise AdminError(name, data["message"])
             yield (name, data) if name else None
 
     def take(self, update: Any) -> None:
@@ -171,8 +169,6 @@ class LogSource(ScreenSource):
         for name, data in line.events(
             "/v1/logs/follow", since=f"{since - _LATE:.6f}", **self.filter
         ):
-            if name in ("error", "end"):
-                raise AdminError(name, data["message"])
             yield (data, None) if name == "lines" else None
 
     def take(self, update: Any) -> None:

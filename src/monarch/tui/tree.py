@@ -187,11 +187,9 @@ def _path(what: str, proc: str) -> str:
 
 def _fields(values: Mapping[str, Any], width: int, indent: str = "") -> Iterator[Row]:
     for name, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield [(f"{indent}{name}", "bold")]
-            yield from _fields(value, width, indent + "  ")
-        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
-            for each in value:
+        parts = value if isinstance(value, list) else [value]
+        if value and isinstance(parts[0], Mapping):
+            for each in parts:
                 yield [(f"{indent}{name}", "bold")]
                 yield from _fields(each, width, indent + "  ")
         elif value not in (None, [], {}, ""):
