@@ -106,11 +106,8 @@ def _cast(rest: str) -> DebuggerCommand:
             "cast takes a name, ranks and a pdb command, such as `cast trainer ranks(0:4) n`, got"
             f" {rest!r}"
         )
-    if found["ranks"].strip():
-        RankSelector(found["ranks"])
-    return DebuggerCommand(
-        "cast", name=found["name"], ranks=found["ranks"].strip(), text=found["line"]
-    )
+    ranks = _checked(found["ranks"])
+    return DebuggerCommand("cast", name=found["name"], ranks=ranks, text=found["line"])
 
 
 def _break(rest: str) -> DebuggerCommand:
@@ -121,9 +118,7 @@ def _break(rest: str) -> DebuggerCommand:
         raise ValueError(
             f"break takes a place, such as `break train.py:88 if step > 3 ranks(0:4)`, got {rest!r}"
         )
-    ranks = (found["ranks"] or "").strip()
-    if ranks:
-        RankSelector(ranks)
+    ranks = _checked(found["ranks"] or "")
     return DebuggerCommand(
         "break",
         ranks=ranks,
@@ -147,9 +142,14 @@ def _interrupt(rest: str) -> DebuggerCommand:
     ranks = inner[1] if inner else ranks
     if not name:
         raise ValueError("interrupt takes a name and ranks, such as `interrupt trainer 3`")
-    if ranks:
+    return DebuggerCommand("interrupt", name=name, ranks=_checked(ranks))
+
+
+def _checked(ranks: str) -> str:
+    """Return an expression for ranks, empty for all of them; a ValueError if it is none."""
+    if ranks := ranks.strip():
         RankSelector(ranks)
-    return DebuggerCommand("interrupt", name=name, ranks=ranks)
+    return ranks
 
 
 _READERS = {

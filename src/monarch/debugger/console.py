@@ -13,6 +13,7 @@ import os
 import socket
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -177,12 +178,8 @@ class Console:
         self._attach(self._find(command), command.flag)
 
     def _do_cast(self, command: DebuggerCommand) -> None:
-        wanted = RankSelector(command.ranks) if command.ranks else None
-        for row in self.rows():
-            if row.who.goes_by(command.name) and (
-                wanted is None or wanted.matches(row.who.rank, row.who.coordinates)
-            ):
-                self._send(row, command.text)
+        for row in self._rows_of(command.name, command.ranks):
+            self._send(row, command.text)
 
     def _do_continue(self, command: DebuggerCommand) -> None:
         for row in self.rows():
@@ -195,12 +192,10 @@ class Console:
             self._terminal.write(f"{row.who.name} {row.label}: {refused}\n")
 
     def _find(self, command: DebuggerCommand) -> protocol.Row:
-        named = [row for row in self.rows() if row.who.goes_by(command.name)]
         if "/" in command.ranks:
-            found = [row for row in named if row.label == command.ranks]
+            found = [row for row in self._rows_of(command.name) if row.label == command.ranks]
         else:
-            wanted = RankSelector(command.ranks)
-            found = [row for row in named if wanted.matches(row.who.rank, row.who.coordinates)]
+            found = self._rows_of(command.name, command.ranks)
         if not found:
             who = f"{command.name} {command.ranks}".rstrip()
             raise LookupError(
@@ -222,14 +217,13 @@ class Console:
         answers = [
             (proc, *answer) for proc, answer in self._ask_procs(record) if answer is not None
         ]
-        done = [(proc, file) for proc, problem, file in answers if not problem]
+        done = Counter(file for _, problem, file in answers if not problem)
         for problem in sorted({problem for _, problem, _ in answers if problem}):
             ranks = ", ".join(
                 f"{proc.mesh} {proc.rank}" for proc, found, _ in answers if found == problem
             )
             self._terminal.write(f"{ranks}: {problem}\n")
-        for file in sorted({file for _, file in done}):
-            count = len([each for _, each in done if each == file])
+        for file, count in sorted(done.items()):
             self._terminal.write(
                 f"Breakpoint at {file}:{command.line} in {count}"
                 f" {'proc' if count == 1 else 'procs'}\n"
@@ -238,10 +232,8 @@ class Console:
             self._terminal.write("No proc has such ranks.\n")
 
     def _list_breakpoints(self) -> None:
-        found: dict[str, int] = {}
-        for _, places in self._ask_procs(protocol.ListBreakpoints()):
-            for place in places:
-                found[place] = found.get(place, 0) + 1
+        answers = self._ask_procs(protocol.ListBreakpoints())
+        found = Counter(place for _, places in answers for place in places)
         for place, count in sorted(found.items()):
             self._terminal.write(f"{place} in {count} {'proc' if count == 1 else 'procs'}\n")
         if not found:
@@ -315,6 +307,14 @@ class Console:
             first = False
 
     # asking
+
+    def _rows_of(self, name: str, ranks: str = "") -> list[protocol.Row]:
+        """Return the sessions of a name, of these ranks or of all."""
+        found = [row for row in self.rows() if row.who.goes_by(name)]
+        if not ranks:
+            return found
+        wanted = RankSelector(ranks)
+        return [row for row in found if wanted.matches(row.who.rank, row.who.coordinates)]
 
     def rows(self) -> list[protocol.Row]:
         """The sessions there are."""

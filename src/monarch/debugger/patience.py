@@ -16,7 +16,7 @@ from typing import Any
 from .._core import plane
 from ..actor.activities import blocked
 from ..programs import agents_of
-from .protocol import InDebugger
+from .protocol import InDebugger, value_of
 
 _AGAIN = 1.0  # seconds
 
@@ -97,8 +97,8 @@ class Patience:
 
 
 def _if_answered(reply: Any, then: Callable[[Any], object]) -> None:
-    if not isinstance(reply, plane.Failure) and plane.refusal(reply) is None:
-        then(plane.read_answer(reply))
+    if (value := value_of(reply)) is not None:
+        then(value)
 
 
 def _replace(actors: set[ActorAt]) -> None:

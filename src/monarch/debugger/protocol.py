@@ -10,12 +10,28 @@ import importlib
 from functools import partial
 from typing import Any, NamedTuple
 
-from .._core.plane import ControlRequest, ControlService, ProcAddress, handles
+from .._core.plane import (
+    ControlRequest,
+    ControlService,
+    Failure,
+    ProcAddress,
+    Reply,
+    handles,
+    read_answer,
+    refusal,
+)
 
 
 def framed(message: bytes) -> bytes:
     """Return a message of the Debug Adapter Protocol with its header."""
     return b"Content-Length: %d\r\n\r\n%s" % (len(message), message)
+
+
+def value_of(reply: Reply) -> Any:
+    """Return the value that was answered; None where the process has failed, or refused."""
+    if isinstance(reply, Failure) or refusal(reply) is not None:
+        return None
+    return read_answer(reply)
 
 
 class Who(NamedTuple):

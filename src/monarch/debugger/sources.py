@@ -14,7 +14,7 @@ import threading
 
 from .._answering import answer_on_thread
 from .._core import plane
-from .protocol import GetSource
+from .protocol import GetSource, value_of
 
 _PATIENCE = 2.0  # seconds
 _MOST_FILES = 256
@@ -38,7 +38,7 @@ def fetch(file: str) -> list[str]:
         return []
     _asked.add(file)
     came: plane.Promise[str | None] = plane.Promise(f"the source of {file}")
-    plane.ask_one(hub, hub.root, GetSource(file), lambda reply: came.resolve(_text(reply)))
+    plane.ask_one(hub, hub.root, GetSource(file), lambda reply: came.resolve(value_of(reply)))
     try:
         plane.block(came.future, _PATIENCE)
     except TimeoutError:
@@ -49,13 +49,6 @@ def fetch(file: str) -> list[str]:
     lines = text.splitlines(keepends=True)
     linecache.cache[file] = (len(text), None, lines, file)
     return lines
-
-
-def _text(reply: plane.Reply) -> str | None:
-    if isinstance(reply, plane.Failure) or reply.flags == plane.ERROR:
-        return None
-    text: str | None = plane.pickling.loads(reply.payload, reply.buffers)
-    return text
 
 
 def answer(request: plane.ControlRequest, record: GetSource) -> None:

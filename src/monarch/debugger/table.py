@@ -191,14 +191,13 @@ class Table:
             request.answer([])
             return
 
-        def answered(reply: Any) -> None:
-            if isinstance(reply, plane.Failure) or reply.flags == plane.ERROR:
-                request.answer([])
-            else:
-                request.answer(plane.pickling.loads(reply.payload))
-
         question = protocol.Complete(entry.name, record.line, record.begin, record.end)
-        plane.ask_one(self._hub, entry.proc, question, answered)
+        plane.ask_one(
+            self._hub,
+            entry.proc,
+            question,
+            lambda reply: request.answer(protocol.value_of(reply) or []),
+        )
 
     def source(self, request: plane.ControlRequest, record: protocol.GetSource) -> None:
         sources.answer(request, record)
