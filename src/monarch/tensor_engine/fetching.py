@@ -20,6 +20,7 @@ from .engine import Engine
 from .errors import RemoteException
 from .instructions import ALL, Poison
 from .tensor import Tensor
+from .trees import filled
 
 # what torch makes of data that a program has at hand: `torch.tensor([1, 2])`
 _LIFT = torch.ops.aten.lift_fresh_copy.default
@@ -73,10 +74,7 @@ def fetch_shard(obj: Any, shard: dict[str, int] | None = None, **coords: int) ->
     def read(answer: Any) -> Any:
         replies = list(answer.values())
         raise_poison(replies, mesh.engine)
-        values = iter(replies[position])
-        return pytree.tree_unflatten(
-            [next(values) if isinstance(leaf, Tensor) else leaf for leaf in leaves], tree
-        )
+        return filled(leaves, tree, Tensor, replies[position])
 
     return read_here(answers, read)
 

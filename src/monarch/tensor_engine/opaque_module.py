@@ -19,6 +19,7 @@ from .opaque import OpaqueRef
 from .opaque_object import OpaqueObject
 from .remote_functions import Remote, call_on_shard_and_fetch, remote
 from .tensor import Tensor
+from .trees import filled
 
 
 class OpaqueModule(OpaqueObject):
@@ -203,10 +204,7 @@ def _forward(
     inputs = [leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor)]
     for leaf, is_wanted in zip(inputs, wanted, strict=False):  # then come the parameters
         leaf.requires_grad_(is_wanted)
-    given = iter(inputs)
-    args, kwargs = pytree.tree_unflatten(
-        [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], tree
-    )
+    args, kwargs = filled(leaves, tree, torch.Tensor, inputs)
     with torch.set_grad_enabled(any(wanted)):
         result = ref.value(*args, **kwargs)
     candidates = [*inputs, *ref.value.parameters()]

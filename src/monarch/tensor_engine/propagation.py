@@ -20,6 +20,7 @@ from .plans import Output, Plan, Same, plan_of
 from .rank_mesh import RankMesh
 from .tensor import Tensor, new_tensor, new_value, view_of
 from .tensor_base import TensorBase
+from .trees import filled
 
 
 def propagated(rule: Callable[..., Any], arguments: Arguments) -> tuple[Plan, Any]:
@@ -30,11 +31,7 @@ def propagated(rule: Callable[..., Any], arguments: Arguments) -> tuple[Plan, An
     with no_mesh.activate(), fakes.faking():
         stand_ins = [tensor._value.meta.fake() for tensor in arguments.tensors]
         versions = [fake._version for fake in stand_ins]
-        fake = iter(stand_ins)
-        args, kwargs = pytree.tree_unflatten(
-            [next(fake) if isinstance(leaf, Tensor) else leaf for leaf in arguments.leaves],
-            arguments.tree,
-        )
+        args, kwargs = filled(arguments.leaves, arguments.tree, Tensor, stand_ins)
         leaves, tree = pytree.tree_flatten(rule(*args, **kwargs))
         written = tuple(
             index for index, fake in enumerate(stand_ins) if fake._version != versions[index]

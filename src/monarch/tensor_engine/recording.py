@@ -29,6 +29,7 @@ from .recorder import Recorder, Shown
 from .streams import active
 from .tensor import Tensor, handle, new_value, view_of
 from .tensor_base import Storage, Value
+from .trees import filled
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -349,10 +350,7 @@ class Recorded:
         return tuple(parts)
 
     def _run(self, leaves: list[Any], tree: Any, stand_ins: list[Tensor]) -> tuple[Recorder, Any]:
-        given = iter(stand_ins)
-        args, kwargs = pytree.tree_unflatten(
-            [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], tree
-        )
+        args, kwargs = filled(leaves, tree, torch.Tensor, stand_ins)
         recorder = Recorder(stand_ins)
         with recorder.installed():
             result = self._function(*args, **kwargs)

@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from .opaque import OpaqueRef
 from .remote_functions import Remote
 from .tensor import Tensor
+from .trees import filled
 
 
 class RemoteAutogradFunction:
@@ -40,11 +41,8 @@ class RemoteAutogradFunction:
             tensors.
         """
         made: list[Any] = []
-        tensors = iter(_Node.apply(self._forward, self._backward, made, *args))
-        leaves, tree = made
-        return pytree.tree_unflatten(
-            [next(tensors) if isinstance(leaf, Tensor) else leaf for leaf in leaves], tree
-        )
+        tensors = _Node.apply(self._forward, self._backward, made, *args)
+        return filled(*made, Tensor, tensors)
 
 
 def remote_autograd_function(function: type[torch.autograd.Function]) -> RemoteAutogradFunction:

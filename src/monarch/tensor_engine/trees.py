@@ -5,13 +5,13 @@ It is `monarch.common.tree` of Monarch 0.7, over those of torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from torch.utils import _pytree as pytree
 from torch.utils._pytree import SUPPORTED_NODES
 
-__all__ = ["SUPPORTED_NODES", "flatten", "flattener"]
+__all__ = ["SUPPORTED_NODES", "filled", "flatten", "flattener"]
 
 
 def flatten(
@@ -32,6 +32,14 @@ def flatten(
         return pytree.tree_unflatten(replaced, shape)
 
     return [leaves[index] for index in taken], unflatten
+
+
+def filled(leaves: Iterable[Any], shape: pytree.TreeSpec, kind: type, values: Iterable[Any]) -> Any:
+    """Return a tree of leaves in which those of a kind give way to values, in their order."""
+    others = iter(values)
+    return pytree.tree_unflatten(
+        [next(others) if isinstance(leaf, kind) else leaf for leaf in leaves], shape
+    )
 
 
 def flattener(tree: Any, cond: Callable[[Any], bool] | None = None) -> Callable[[Any], list[Any]]:
