@@ -1,4 +1,4 @@
-"""The kernel's record of a process of this machine, ``/proc/PID/stat``."""
+"""The kernel's records of a process of this machine, ``/proc/PID/stat`` and ``status``."""
 
 from __future__ import annotations
 
@@ -17,3 +17,14 @@ def stat_of(pid: int) -> list[str]:
             return file.read().rpartition(")")[2].split()
     except OSError:
         return []
+
+
+def status_field(path: str, name: str) -> str:
+    """A field of a ``status`` file, of a process or of a thread; empty where it has none.
+
+    Raises:
+        OSError: The process or thread is gone.
+    """
+    with open(path, errors="replace") as file:  # a name may be cut within a letter
+        found = (line for line in file if line.startswith(f"{name}:"))
+        return next(found, "").partition(":")[2].strip()

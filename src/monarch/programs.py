@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from ._core import plane
 from ._core.plane import DescribeHost, HostDescription, HostedProc, ProcAddress
 from ._namedtuple import NamedTuple
+from ._proc_stat import status_field
 from ._public import RELEASE
 from ._words import HOST_NAMES, host_named
 from .actor import Future, shutdown_context
@@ -356,11 +357,8 @@ def _start_again(
     service: plane.ControlService, request: plane.ControlRequest, record: StartAgain
 ) -> None:
     worker = os.getppid()
-    with open(f"/proc/{worker}/status", errors="replace") as file:
-        masks = dict(line.split(":", 1) for line in file)
-    known = service.hub.address == service.hub.root and bool(
-        int(masks["SigCgt"], 16) & 1 << (record.number - 1)
-    )
+    caught = int(status_field(f"/proc/{worker}/status", "SigCgt"), 16)
+    known = service.hub.address == service.hub.root and bool(caught & 1 << (record.number - 1))
     if known and record.sure:
         os.kill(worker, record.number)
     request.answer(known)

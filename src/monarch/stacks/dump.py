@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from .._commands import run_caught
-from .._proc_stat import STATE, stat_of
+from .._proc_stat import STATE, stat_of, status_field
 from .._stack_dump import FILE, SIGNAL
 from .model import ThreadStack
 from .traces import parse_faulthandler, parse_py_spy
@@ -78,7 +78,7 @@ class _Dump:
         try:
             self._file = os.open(_find_file(pid), os.O_RDWR)
             self._blocking = _blocking(pid)
-            if not _mask(f"/proc/{pid}/status", "SigCgt") & _BIT:
+            if not _has_bit(f"/proc/{pid}/status", "SigCgt"):
                 raise ValueError(f"process {pid} does not catch signal {SIGNAL}")
             os.ftruncate(self._file, 0)
             signal.pidfd_send_signal(self._pidfd, SIGNAL)
@@ -89,7 +89,7 @@ class _Dump:
     def is_complete(self) -> bool:
         """The kernel blocks the signal in a thread while that handles it."""
         try:
-            pending = _mask(f"/proc/{self.pid}/status", "ShdPnd") & _BIT
+            pending = _has_bit(f"/proc/{self.pid}/status", "ShdPnd")
             return not pending and _blocking(self.pid) <= self._blocking
         except OSError:
             return True  # it has ended
@@ -120,17 +120,14 @@ def _blocking(pid: int) -> set[str]:
     threads = set()
     for thread in os.listdir(f"/proc/{pid}/task"):
         with suppress(OSError):
-            if _mask(f"/proc/{pid}/task/{thread}/status", "SigBlk") & _BIT:
+            if _has_bit(f"/proc/{pid}/task/{thread}/status", "SigBlk"):
                 threads.add(thread)
     return threads
 
 
-def _mask(path: str, name: str) -> int:
-    with open(path, errors="replace") as file:
-        for line in file:
-            if line.startswith(name):
-                return int(line.split()[1], 16)
-    return 0
+def _has_bit(path: str, name: str) -> bool:
+    """Return whether the signal is in a mask of a ``status`` file."""
+    return bool(int(status_field(path, name) or "0", 16) & _BIT)
 
 
 def py_spy() -> str | None:

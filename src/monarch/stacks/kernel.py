@@ -11,7 +11,7 @@ import os
 import time
 from contextlib import suppress
 
-from .._proc_stat import MAJOR_FAULTS, STATE, stat_of
+from .._proc_stat import MAJOR_FAULTS, STATE, stat_of, status_field
 from .model import Kernel
 
 _CALLS: dict[str, dict[int, str]] = {
@@ -73,9 +73,6 @@ def look_at(pid: int) -> Kernel | None:
     if not stat:
         return None
     swapped = 0
-    with (
-        suppress(OSError, ValueError, StopIteration),
-        open(f"/proc/{pid}/status", errors="replace") as file,
-    ):
-        swapped = int(next(line for line in file if line.startswith("VmSwap:")).split()[1]) * 1024
+    with suppress(OSError, ValueError):
+        swapped = int(status_field(f"/proc/{pid}/status", "VmSwap").removesuffix("kB")) * 1024
     return Kernel(stat[STATE], ran, swapped, int(stat[MAJOR_FAULTS]))
