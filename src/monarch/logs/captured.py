@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .line import LogLine
 
 if TYPE_CHECKING:
-    from .._core.plane import Output
+    from .._core.plane import Note, Output
 
 
 def log_lines(output: Output, job: str = "") -> Iterator[LogLine]:
@@ -18,11 +18,16 @@ def log_lines(output: Output, job: str = "") -> Iterator[LogLine]:
         output: What a proc has printed.
         job: Id of the job, or of the program.
     """
-    source = output.source
     for note, texts in output.said:
-        stream = "log" if note.logger else output.stream
         for text in texts:
-            yield LogLine(
-                note.time or output.time, stream, note.level, text, source.host, source.mesh, source.rank, source.point, job,
-                source.incarnation, note.actor, note.endpoint, note.logger, note.location,
-            )  # fmt: skip
+            yield log_line(output, note, text, job)
+
+
+def log_line(output: Output, note: Note, text: str, job: str) -> LogLine:
+    """Return a line of an output, of those that have this note."""
+    source = output.source
+    return LogLine(
+        note.time or output.time, "log" if note.logger else output.stream, note.level, text,
+        source.host, source.mesh, source.rank, source.point, job,
+        source.incarnation, note.actor, note.endpoint, note.logger, note.location,
+    )  # fmt: skip

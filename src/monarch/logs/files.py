@@ -22,7 +22,7 @@ from .._core.plane import Note, Output, Source
 from .._ours import opened
 from .._rotating_file import RotatingFile
 from .._words import machine_of
-from .line import LogLine
+from .captured import log_line
 
 _MOST_WAITING = 1 << 20  # characters of one proc that wait for the disk
 # seconds without a write after which procs don't wait for the disk any more, and after which a
@@ -342,13 +342,7 @@ def json_of(outputs: Iterable[Output], job: str) -> str:
 
 
 def _around(output: Output, note: Note, job: str) -> tuple[str, str]:
-    source = output.source
-    stream = "log" if note.logger else output.stream
-    line = LogLine(
-        note.time or output.time, stream, note.level, "\0", source.host, source.mesh, source.rank, source.point, job,
-        source.incarnation, note.actor, note.endpoint, note.logger, note.location,
-    )  # fmt: skip
-    before, _, after = line.to_json().partition('"\\u0000"')
+    before, _, after = log_line(output, note, "\0", job).to_json().partition('"\\u0000"')
     return before, after + "\n"
 
 
