@@ -404,35 +404,20 @@ def _started_in(request: Any, python: str, folder: str) -> Any:
     return request._replace(starts=starts)
 
 
-@plane.handles(FindWorkspace)
-def _look(service: Any, request: plane.ControlRequest, record: FindWorkspace) -> None:
-    _host.later(service, request, lambda: _host.look(record))
+def _handler(record: type, work: Callable[[Any, plane.ControlRequest], Any]) -> Any:
+    """Return the handler of a record; its answer is what `work` returns for it on the thread."""
 
+    @plane.handles(record)
+    def handle(service: Any, request: plane.ControlRequest, record: Any) -> None:
+        _host.later(service, request, lambda: work(record, request))
 
-@plane.handles(Offer)
-def _offer(service: Any, request: plane.ControlRequest, record: Offer) -> None:
-    _host.later(service, request, lambda: _host.offer(record, request.peer))
-
-
-@plane.handles(Pieces)
-def _pieces(service: Any, request: plane.ControlRequest, record: Pieces) -> None:
-    _host.later(service, request, lambda: _host.write(record))
-
-
-@plane.handles(SettleVersion)
-def _settle(service: Any, request: plane.ControlRequest, record: SettleVersion) -> None:
-    _host.later(service, request, lambda: _host.settle(record))
+    return handle
 
 
 @plane.handles(FindLagging)
 def _find_lagging(service: Any, request: plane.ControlRequest, record: FindLagging) -> None:
     procs = [each for each in service.describe_host().procs if each.pid]
     _host.later(service, request, lambda: _host.find_lagging(record.key, record.root, procs))
-
-
-@plane.handles(Reloaded)
-def _reloaded(service: Any, request: plane.ControlRequest, record: Reloaded) -> None:
-    _host.later(service, request, lambda: _host.reloaded(record))
 
 
 def _write(build: Build, pieces: Pieces, wanted: Container[str] | None = None) -> None:
@@ -462,4 +447,11 @@ def _started(pid: int) -> float:
     return int(stat[STARTED]) / os.sysconf("SC_CLK_TCK") if stat else 0.0
 
 
-HANDLERS = (_look, _offer, _pieces, _settle, _find_lagging, _reloaded)
+HANDLERS = (
+    _handler(FindWorkspace, lambda record, _: _host.look(record)),
+    _handler(Offer, lambda record, request: _host.offer(record, request.peer)),
+    _handler(Pieces, lambda record, _: _host.write(record)),
+    _handler(SettleVersion, lambda record, _: _host.settle(record)),
+    _find_lagging,
+    _handler(Reloaded, lambda record, _: _host.reloaded(record)),
+)
