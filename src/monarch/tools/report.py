@@ -14,7 +14,6 @@ import sys
 import tarfile
 import time
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +22,7 @@ import typer
 from .. import _engine_log, config
 from .._ours import NotOurs, choose, opened
 from .._words import named
+from ..job.checkup import version
 from ..job.logs import folder_of
 from ..job.trait import DEFAULT_JOB_PATH
 from .json_option import JSON, say
@@ -126,16 +126,9 @@ def _versions() -> str:
             " memory"
         ),
         f"open files: {soft} (at most {hard})",
-        *(f"{name} {_version(name)}" for name in _PACKAGES),
+        *(f"{name} {version(name) or 'not installed'}" for name in _PACKAGES),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def _configuration() -> dict[str, object]:
