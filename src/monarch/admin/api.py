@@ -77,7 +77,7 @@ def _message_stats(call: ApiCall) -> Any:
         endpoints = program.query(_ENDPOINTS).rows
         pairs = [[str(actor) for actor in row.values()] for row in program.query(_PAIRS).rows]
         return {
-            "lifecycle": _lifecycle(_actors(program), endpoints),
+            "lifecycle": _lifecycle(_shared(program, _ACTORS), endpoints),
             "endpoints": endpoints,
             "pairs": pairs,
         }
@@ -132,14 +132,14 @@ _EXCLUDED = Field("string", "Classes that are not wanted, with commas between")
 def _all_meshes(call: ApiCall) -> Any:
     """Rows of the table of meshes."""
     return _chosen(
-        call, _meshes(call.program), {"class": "class", "parent_mesh_id": "parent_mesh_id"}
+        call, _shared(call.program, _MESHES), {"class": "class", "parent_mesh_id": "parent_mesh_id"}
     )
 
 
 @route("GET", "/api/meshes/{id}", sql=True)
 def _mesh(call: ApiCall) -> Any:
     """A mesh, by its id."""
-    return _one(call, _meshes(call.program), "mesh")
+    return _one(call, _shared(call.program, _MESHES), "mesh")
 
 
 @route(
@@ -153,7 +153,9 @@ def _mesh(call: ApiCall) -> Any:
 )
 def _children(call: ApiCall) -> Any:
     """The meshes that are made of one."""
-    found = [row for row in _meshes(call.program) if row["parent_mesh_id"] == call.path["id"]]
+    found = [
+        row for row in _shared(call.program, _MESHES) if row["parent_mesh_id"] == call.path["id"]
+    ]
     return _chosen(call, found, {"mesh_class": "class"})
 
 
@@ -162,13 +164,13 @@ def _children(call: ApiCall) -> Any:
 )
 def _all_actors(call: ApiCall) -> Any:
     """Rows of the table of actors, with status and mesh."""
-    return _chosen(call, _actors(call.program), {"mesh_id": "mesh_id"})
+    return _chosen(call, _shared(call.program, _ACTORS), {"mesh_id": "mesh_id"})
 
 
 @route("GET", "/api/actors/{id}", sql=True)
 def _actor(call: ApiCall) -> Any:
     """An actor, by its id."""
-    return _one(call, _actors(call.program), "actor")
+    return _one(call, _shared(call.program, _ACTORS), "actor")
 
 
 @route("GET", "/api/actors/{id}/status_events", sql=True)
@@ -259,16 +261,10 @@ def _ingest(call: ApiCall) -> Any:
     return {"status": "ok"}
 
 
-def _meshes(program: WatchedProgram) -> list[dict[str, Any]]:
+def _shared(program: WatchedProgram, statement: str) -> list[dict[str, Any]]:
+    """Return what a query finds: requests that come at the same time share the answer."""
     found: list[dict[str, Any]] = program.shared(
-        "meshes", lambda: [with_texts(row) for row in program.query(_MESHES).rows]
-    )
-    return found
-
-
-def _actors(program: WatchedProgram) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = program.shared(
-        "actors", lambda: [with_texts(row) for row in program.query(_ACTORS).rows]
+        statement, lambda: [with_texts(row) for row in program.query(statement).rows]
     )
     return found
 
@@ -324,7 +320,11 @@ def _lifecycle(
 
 
 def _summed(program: WatchedProgram) -> dict[str, Any]:
-    meshes, actors, endpoints = _meshes(program), _actors(program), program.query(_ENDPOINTS).rows
+    meshes, actors, endpoints = (
+        _shared(program, _MESHES),
+        _shared(program, _ACTORS),
+        program.query(_ENDPOINTS).rows,
+    )
     [times] = program.query(_TIMES).rows
     kinds = Counter(row["class"] if row["class"] in ("Host", "Proc") else "" for row in meshes)
     statuses = Counter(row["latest_status"] for row in actors)

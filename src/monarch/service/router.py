@@ -452,15 +452,12 @@ def _measure() -> None:
         ]
 
     meter = get_meter("monarch.service")
-    meter.create_observable_counter(
-        "service.calls", [each("calls")], "", "calls that this process has begun"
-    )
-    meter.create_observable_counter(
-        "service.retries", [each("retried")], "", "attempts after the first"
-    )
-    meter.create_observable_counter(
-        "service.refused", [each("lost")], "", "calls that found no replica"
-    )
+    for name, attribute, text in (
+        ("service.calls", "calls", "calls that this process has begun"),
+        ("service.retries", "retried", "attempts after the first"),
+        ("service.refused", "lost", "calls that found no replica"),
+    ):
+        meter.create_observable_counter(name, [each(attribute)], "", text)
     meter.create_observable_gauge(
         "service.outstanding",
         [
