@@ -16,25 +16,15 @@ from .simulation import Simulation, Unanswered
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m monarch.testing", description=__doc__)
-    parser.add_argument("--hosts", type=int, default=1000, help="workers (default: %(default)s)")
-    parser.add_argument(
-        "--procs", type=int, default=8, help="processes on each (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--casts", type=int, default=3, help="calls to all processes (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--kill",
-        type=int,
-        default=0,
-        help="hosts that die in the midst of the calls (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--loss",
-        type=float,
-        default=0.0,
-        help="probability that bytes are sent twice (default: %(default)s)",
-    )
+    for name, default, text in (
+        ("--hosts", 1000, "workers"),
+        ("--procs", 8, "processes on each"),
+        ("--casts", 3, "calls to all processes"),
+        ("--kill", 0, "hosts that die in the midst of the calls"),
+        ("--loss", 0.0, "probability that bytes are sent twice"),
+    ):
+        help_text = f"{text} (default: %(default)s)"
+        parser.add_argument(name, type=type(default), default=default, help=help_text)
     parser.add_argument(
         "--fanout",
         type=int,
