@@ -381,8 +381,12 @@ def _in_process_test(request: pytest.FixtureRequest) -> Iterator[None]:
     from helpers.in_process import without_processes
 
     hook: Faults = request.getfixturevalue("faults")
+    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
     with without_processes(request.node.nodeid):
         yield
+    # what an actor has set for its own process, which would slow all later tests
+    sys.setswitchinterval(interval)
+    gc.set_threshold(*thresholds)
     if "faults" not in request.fixturenames:
         assert len(hook) == 0, f"faults that the test did not expect:\n{hook.reports()}"
 

@@ -33,9 +33,9 @@ def make_scheduler(config: pytest.Config, log: Any) -> Any:
     """The scheduling of `--dist loadfile`, by these scopes; None leaves the choice to xdist."""
     if config.getvalue("dist") != "loadfile":
         return None
-    from xdist.scheduler import LoadFileScheduling
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-    class Together(LoadFileScheduling):  # type: ignore[misc, unused-ignore]
+    class Together(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             return scope_of(nodeid.partition("::")[0])
 

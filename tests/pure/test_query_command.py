@@ -41,7 +41,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def file(written: Path, tmp_path: Path) -> str:
     """A copy, which a test may change."""
-    return shutil.copy(written, tmp_path)
+    return shutil.copy(str(written), str(tmp_path))
 
 
 def query(*args: str, stdin: str = "") -> Any:
