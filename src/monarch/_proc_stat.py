@@ -19,12 +19,17 @@ def stat_of(pid: int) -> list[str]:
         return []
 
 
-def status_field(path: str, name: str) -> str:
-    """A field of a ``status`` file, of a process or of a thread; empty where it has none.
+def status_field(process: int | str, name: str) -> str:
+    """A field of ``/proc/PID/status``; empty where it has none.
+
+    Args:
+        process: Its id; or a thread of it, as ``PID/task/TID``.
+        name: Of the field.
 
     Raises:
         OSError: The process or thread is gone.
     """
-    with open(path, errors="replace") as file:  # a name may be cut within a letter
+    with open(f"/proc/{process}/status", errors="replace") as file:
+        # the name of a process may be cut within a letter
         found = (line for line in file if line.startswith(f"{name}:"))
         return next(found, "").partition(":")[2].strip()

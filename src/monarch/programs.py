@@ -357,7 +357,7 @@ def _start_again(
     service: plane.ControlService, request: plane.ControlRequest, record: StartAgain
 ) -> None:
     worker = os.getppid()
-    caught = int(status_field(f"/proc/{worker}/status", "SigCgt"), 16)
+    caught = int(status_field(worker, "SigCgt"), 16)
     known = service.hub.address == service.hub.root and bool(caught & 1 << (record.number - 1))
     if known and record.sure:
         os.kill(worker, record.number)

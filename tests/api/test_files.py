@@ -42,7 +42,7 @@ REASONS = {
     "it renames dimensions of a mesh, and no file": ["gpu_checks/checks.py"],
     "it reads what the kernel shows": [
         "_guards/surroundings.py", "_title.py", "mounts/table.py", "rdma/paths/process_vm.py",
-        "stacks/dump.py", "telemetry/gpus.py", "telemetry/hosts.py", "_resources.py",
+        "stacks/dump.py", "telemetry/gpus.py", "_resources.py",
         "job/processes.py", "rdma/availability.py",
     ],
     "it reads files of the package": [

@@ -78,7 +78,7 @@ class _Dump:
         try:
             self._file = os.open(_find_file(pid), os.O_RDWR)
             self._blocking = _blocking(pid)
-            if not _has_bit(f"/proc/{pid}/status", "SigCgt"):
+            if not _has_bit(pid, "SigCgt"):
                 raise ValueError(f"process {pid} does not catch signal {SIGNAL}")
             os.ftruncate(self._file, 0)
             signal.pidfd_send_signal(self._pidfd, SIGNAL)
@@ -89,7 +89,7 @@ class _Dump:
     def is_complete(self) -> bool:
         """The kernel blocks the signal in a thread while that handles it."""
         try:
-            pending = _has_bit(f"/proc/{self.pid}/status", "ShdPnd")
+            pending = _has_bit(self.pid, "ShdPnd")
             return not pending and _blocking(self.pid) <= self._blocking
         except OSError:
             return True  # it has ended
@@ -120,14 +120,14 @@ def _blocking(pid: int) -> set[str]:
     threads = set()
     for thread in os.listdir(f"/proc/{pid}/task"):
         with suppress(OSError):
-            if _has_bit(f"/proc/{pid}/task/{thread}/status", "SigBlk"):
+            if _has_bit(f"{pid}/task/{thread}", "SigBlk"):
                 threads.add(thread)
     return threads
 
 
-def _has_bit(path: str, name: str) -> bool:
-    """Return whether the signal is in a mask of a ``status`` file."""
-    return bool(int(status_field(path, name) or "0", 16) & _BIT)
+def _has_bit(process: int | str, mask: str) -> bool:
+    """Return whether the signal is in a mask of a process or thread; see `status_field`."""
+    return bool(int(status_field(process, mask) or "0", 16) & _BIT)
 
 
 def py_spy() -> str | None:

@@ -74,5 +74,5 @@ def look_at(pid: int) -> Kernel | None:
         return None
     swapped = 0
     with suppress(OSError, ValueError):
-        swapped = int(status_field(f"/proc/{pid}/status", "VmSwap").removesuffix("kB")) * 1024
+        swapped = int(status_field(pid, "VmSwap").removesuffix("kB")) * 1024
     return Kernel(stat[STATE], ran, swapped, int(stat[MAJOR_FAULTS]))
