@@ -42,7 +42,8 @@ class RemoteAutogradFunction:
         """
         made: list[Any] = []
         tensors = _Node.apply(self._forward, self._backward, made, *args)
-        return filled(*made, Tensor, tensors)
+        leaves, tree = made
+        return filled(leaves, tree, Tensor, tensors)
 
 
 def remote_autograd_function(function: type[torch.autograd.Function]) -> RemoteAutogradFunction:
