@@ -51,7 +51,7 @@ REASONS = {
     ],
     "the user has named the path, for this": [
         "_core/net/trust.py", "elastic/checkpoint.py", "environments/requirements.py", "job/commands.py", "job/hosts.py",
-        "job/kubernetes_config.py", "job/slurm.py", "job/ssh.py", "memory.py",
+        "job/kubernetes/config.py", "job/slurm/job.py", "job/ssh/job.py", "memory.py",
         "mounts/daemon.py", "mounts/folder.py", "profiler.py", "simulator/graph.py",
         "simulator/history.py", "simulator/ir.py", "simulator/machine.py", "simulator/simulator.py", "sync/push.py",
         "sync/reload.py", "telemetry/profile.py", "tools/exec.py", "tools/query.py", "trust.py",
@@ -59,10 +59,10 @@ REASONS = {
     "it is in the home of the user": ["_secret.py", "tools/redact.py"],
     "the workspace is read": ["sync/scan.py"],
     "it is a fresh folder of `tempfile`, which no other user can enter": [
-        "admin/child.py", "admin/more.py", "job/kubernetes_forward.py", "job/process.py", "job/spmd.py", "stacks/py_spy.py",
+        "admin/child.py", "admin/more.py", "job/kubernetes/forward.py", "job/process.py", "job/spmd.py", "stacks/py_spy.py",
         "telemetry/torch_events.py", "tensor_engine/mesh_groups.py",
     ],
-    "it is a fresh name of random bytes": ["job/ssh_reach.py", "spmd/rank.py"],
+    "it is a fresh name of random bytes": ["job/ssh/reach.py", "spmd/rank.py"],
     "it is below a folder that `own_folder` has checked, on a place where none can be moved": [
         "environments/enter.py", "environments/prefix.py", "environments/venv.py", "sync/build.py", "sync/removal.py", "sync/store.py",
     ],

@@ -33,10 +33,12 @@ from monarch.config import configured
 from monarch.debugger.editors import Editors
 from monarch.environments import venv
 from monarch.errors import JobError
-from monarch.job import current, kubernetes_manifest, ray_control, worker_main
+from monarch.job import current, worker_main
 from monarch.job import logs as job_logs
 from monarch.job import telemetry as job_telemetry
 from monarch.job.cache import CacheFile
+from monarch.job.kubernetes import manifest as kubernetes_manifest
+from monarch.job.ray import control as ray_control
 from monarch.logs import keep
 from monarch.sync.store import base_folder
 from monarch.telemetry.query import FoundRows

@@ -13,9 +13,9 @@ import pytest
 
 from helpers.waiting import wait_until
 from monarch.errors import JobError
-from monarch.job import kubernetes_forward
-from monarch.job.kubernetes_config import KubeConfig
-from monarch.job.kubernetes_forward import Forward
+from monarch.job.kubernetes import forward as kubernetes_forward
+from monarch.job.kubernetes.config import KubeConfig
+from monarch.job.kubernetes.forward import Forward
 
 KUBECTL = """#!/bin/sh
 echo "Forwarding from 127.0.0.1:4000 -> 26600"

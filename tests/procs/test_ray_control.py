@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from monarch.errors import JobError
-from monarch.job.ray_control import Control
+from monarch.job.ray.control import Control
 
 RAY = """
 import os, sys

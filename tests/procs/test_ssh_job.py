@@ -19,7 +19,7 @@ from helpers.slurm import command_of, environment_of
 from helpers.ssh import running_ssh
 from helpers.waiting import wait_until
 from monarch.job import SSHJob
-from monarch.job.ssh_text import keeper, of_user
+from monarch.job.ssh.text import keeper, of_user
 
 if TYPE_CHECKING:
     from helpers.jobs import Home

@@ -20,9 +20,11 @@ from typing import Any
 import pytest
 
 from helpers.each import for_each
-from monarch.job import SlurmJob, slurm, ssh_text
-from monarch.job.ray_hosts import RayHost
+from monarch.job import SlurmJob
+from monarch.job.ray.hosts import RayHost
 from monarch.job.skypilot import SkyPilotJob
+from monarch.job.slurm import job as slurm
+from monarch.job.ssh import text as ssh_text
 from monarch.job.worker_main import filled
 from monarch.job.worker_spec import WorkerSpec
 

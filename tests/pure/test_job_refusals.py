@@ -10,7 +10,7 @@ import pytest
 
 from helpers.each import for_each
 from monarch.job import ProcessJob, SlurmJob, SSHJob
-from monarch.job.ray import RayJob
+from monarch.job.ray.job import RayJob
 from monarch.job.skypilot import SkyPilotJob
 
 JOBS: dict[str, Callable[..., Any]] = {

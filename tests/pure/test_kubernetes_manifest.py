@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from monarch.errors import JobError
-from monarch.job.kubernetes import ImageSpec, KubeConfig, KubernetesJob
-from monarch.job.kubernetes_api import PODS, Api, ApiError, Resource, Server
-from monarch.job.kubernetes_manifest import (
+from monarch.job.kubernetes.api import PODS, Api, ApiError, Resource, Server
+from monarch.job.kubernetes.job import ImageSpec, KubeConfig, KubernetesJob
+from monarch.job.kubernetes.manifest import (
     CONTROLLERS,
     Mesh,
     default_selector,
@@ -24,7 +24,7 @@ from monarch.job.kubernetes_manifest import (
     template_of,
     with_worker,
 )
-from monarch.job.kubernetes_pods import Pods
+from monarch.job.kubernetes.pods import Pods
 
 TEMPLATE = {"spec": {"containers": [{"name": "w", "image": "i"}]}}
 

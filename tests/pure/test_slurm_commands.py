@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from monarch.errors import JobError
-from monarch.job import SlurmJob, slurm_commands, slurm_wait
-from monarch.job.slurm_commands import NOT_FOUND, WatchedJob
+from monarch.job import SlurmJob
+from monarch.job.slurm import commands as slurm_commands
+from monarch.job.slurm import wait as slurm_wait
+from monarch.job.slurm.commands import NOT_FOUND, WatchedJob
 
 ANSWER = "JobId=7 JobState={} Reason=None Restarts=0 StartTime=Unknown NodeList=n0 NumNodes=1"
 REFUSED = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"

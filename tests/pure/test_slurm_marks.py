@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from helpers.strangers import given_to_stranger, needs_another_user
-from monarch.job.slurm_script import NodeGroup, Resources, Script
+from monarch.job.slurm.script import NodeGroup, Resources, Script
 
 SRUN = "#!/bin/sh\nexit 3\n"
 

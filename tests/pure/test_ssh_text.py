@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from monarch.errors import JobError
-from monarch.job import ssh_connection
-from monarch.job.ssh_connection import SshCommand, hear
-from monarch.job.ssh_text import (
+from monarch.job.ssh import connection as ssh_connection
+from monarch.job.ssh.connection import SshCommand, hear
+from monarch.job.ssh.text import (
     Start,
     check_hosts,
     ending,

@@ -169,7 +169,7 @@ def test_ranks_are_written_as_a_compact_set(ranks: tuple[int, ...], text: str) -
         ("<frozen importlib._bootstrap>", STANDARD),
         ("/lib/x86_64-linux-gnu/libc.so.6", NATIVE),
         ("/home/me/monarch/train.py", USER),
-        ("/x/monarch/job/slurm_wait.py", ENGINE),
+        ("/x/monarch/job/slurm/wait.py", ENGINE),
     ],
 )
 def test_whose_code_a_frame_is_follows_from_its_file(file: str, kind: str) -> None:

@@ -381,7 +381,7 @@ def test_a_host_that_is_silent_is_blamed_for_who_waits_there(
 def test_a_program_in_which_nothing_runs_says_what_it_waits_for() -> None:
     wait = Wait(52.0, 0, ())
     entry = Frame("state", "/site/monarch/job/trait.py", 234)
-    asks = Frame("wait_for_workers", "/site/monarch/job/slurm_wait.py", 69)
+    asks = Frame("wait_for_workers", "/site/monarch/job/slurm/wait.py", 69)
     [main] = client(asks, entry, wait=wait).threads
     main = main._replace(waits_for="Slurm job 9: PENDING (Resources)")
     found = verdict([client()._replace(threads=(main,))])

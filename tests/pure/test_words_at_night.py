@@ -12,9 +12,10 @@ import pytest
 from helpers.strangers import given_to_stranger, needs_another_user
 from monarch._core.wire.link_records import Hello, why_apart
 from monarch.errors import JobError
-from monarch.job import LocalJob, ProcessJob, current, ssh_text
+from monarch.job import LocalJob, ProcessJob, current
 from monarch.job.cache import CacheFile, needs_room
 from monarch.job.overview import HostRow, Overview
+from monarch.job.ssh import text as ssh_text
 
 
 def test_a_full_disk_at_the_start_of_a_job_is_an_error_of_the_job() -> None:

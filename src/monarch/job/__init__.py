@@ -11,10 +11,10 @@ each name. `kill()` ends them.
     contract  what every job with workers has with them, wherever they run: rank, address, lifeline
     worker_main  the program of a worker; `worker_spec` is what it is told
     process   `ProcessJob`, worker processes on this machine; with `launch`, `processes` and `watch`
-    slurm     `SlurmJob`, nodes of a Slurm allocation; with `slurm_script`, `_commands`, `_allocation`, `_parts`, `_wait` and `_watch`
-    ssh       `SSHJob`, machines that ssh reaches; with `ssh_workers`, `_reach`, `_connection` and `_text`
-    kubernetes  `KubernetesJob`, pods; with `kubernetes_manifest`, `_pods`, `_wait`, `_api`, `_config` and `_forward`
-    ray       `RayJob`, nodes of a Ray cluster; with `ray_control` and `ray_hosts`
+    slurm/    `SlurmJob`, nodes of a Slurm allocation
+    ssh/      `SSHJob`, machines that ssh reaches
+    kubernetes/  `KubernetesJob`, pods
+    ray/      `RayJob`, nodes of a Ray cluster
     skypilot  `SkyPilotJob`, nodes of a cloud
     hosts     `hosts_from_config`, hosts that a file names
     logs      the folder of a job's logs; `find_logs` finds it by what a person knows
@@ -30,7 +30,8 @@ anywhere.
 
 Read `trait`, then `contract` and `process`.
 
-Imports `actor`, `admin`, `control`, `logs`, `mounts`, `programs`, `spmd`, `sync`, `telemetry`, `trust`, `why`.
+Imports `actor`, `admin`, `control`, `job.ray`, `job.slurm`, `job.ssh`, `logs`,
+`mounts`, `programs`, `spmd`, `sync`, `telemetry`, `trust`, `why`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from .hosts import hosts_from_config
     from .local import LocalJob
     from .process import ProcessJob
-    from .ray import RayJob
+    from .ray.job import RayJob
     from .remote_shell import shell
     from .service_identity import (
         SERVICE_PROC_IDS_ENV,
@@ -60,8 +61,8 @@ if TYPE_CHECKING:
         service_proc_addr,
         service_proc_addrs,
     )
-    from .slurm import SlurmJob
-    from .ssh import SSHJob
+    from .slurm.job import SlurmJob
+    from .ssh.job import SSHJob
     from .state import JobState
     from .trait import DEFAULT_JOB_PATH, JobTrait, job_load, job_loads
 
@@ -75,7 +76,7 @@ __getattr__, __dir__ = lazy_names(
         "hosts": ("hosts_from_config",),
         "local": ("LocalJob",),
         "process": ("ProcessJob",),
-        "ray": ("RayJob",),
+        "ray.job": ("RayJob",),
         "service_identity": (
             "SERVICE_PROC_IDS_ENV",
             "SERVICE_PROC_RANK_ENV",
@@ -87,8 +88,8 @@ __getattr__, __dir__ = lazy_names(
             "service_proc_addrs",
         ),
         "remote_shell": ("shell",),
-        "slurm": ("SlurmJob",),
-        "ssh": ("SSHJob",),
+        "slurm.job": ("SlurmJob",),
+        "ssh.job": ("SSHJob",),
         "state": ("JobState",),
         "trait": ("DEFAULT_JOB_PATH", "JobTrait", "job_load", "job_loads"),
     },

@@ -21,7 +21,7 @@ from .._extras import of_extra
 from ..errors import JobError
 from ..trust import read_secret_file
 from . import contract
-from .ssh_text import run_python
+from .ssh.text import run_python
 from .trait import JobTrait
 from .waiting import Waiting
 from .worker_spec import WorkerSpec

@@ -10,17 +10,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from .. import _ours
-from ..errors import JobError
-from ..trust import read_secret_file
-from . import processes, ssh_text
-from .contract import HostId, parse_report
-from .launch import WorkerProcess
-from .ssh_connection import AT_ONCE, SshCommand, SshConnection, hear, hostname_of
-from .ssh_reach import FOLDER, Reach, WorkerPlace, connections
-from .waiting import Waiting
-from .watch import WatchedWorkersJob
-from .worker_spec import WorkerReport, WorkerSpec
+from ... import _ours
+from ...errors import JobError
+from ...trust import read_secret_file
+from .. import processes
+from ..contract import HostId, parse_report
+from ..launch import WorkerProcess
+from ..waiting import Waiting
+from ..watch import WatchedWorkersJob
+from ..worker_spec import WorkerReport, WorkerSpec
+from . import text as ssh_text
+from .connection import AT_ONCE, SshCommand, SshConnection, hear, hostname_of
+from .reach import FOLDER, Reach, WorkerPlace, connections
 
 END = 5.0  # seconds in which ssh has to end
 ANSWER = 30.0  # seconds in which a machine that is connected runs a short command

@@ -1,6 +1,6 @@
 """`SlurmJob`: workers on the nodes of a Slurm allocation.
 
-One batch script starts a step of workers for each mesh (see `slurm_script`). Each worker takes a
+One batch script starts a step of workers for each mesh (see `script`). Each worker takes a
 free port and leaves its address in the folder of the job, below the working directory, which the
 nodes must share with the client. The secret is in that folder, too, for its user alone.
 
@@ -19,19 +19,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import _ours, actor
-from ..errors import JobError
-from ..trust import read_secret_file
-from . import contract, processes, slurm_script
-from .cache import CacheFile
-from .local import BatchJob
-from .slurm_allocation import check_allocation, find_allocation, run_here
-from .slurm_commands import NOT_FOUND, WatchedJob, ask, cancel, run, steps_of, submit
-from .slurm_parts import SlurmPart, attempt_here, holders, reported
-from .slurm_wait import wait_for_workers
-from .slurm_watch import WarningWatch
-from .trait import BATCH, BATCH_FILE, JobTrait, in_batch
-from .worker_spec import WorkerReport
+from ... import _ours, actor
+from ...errors import JobError
+from ...trust import read_secret_file
+from .. import contract, processes
+from ..cache import CacheFile
+from ..local import BatchJob
+from ..trait import BATCH, BATCH_FILE, JobTrait, in_batch
+from ..worker_spec import WorkerReport
+from . import script as slurm_script
+from .allocation import check_allocation, find_allocation, run_here
+from .commands import NOT_FOUND, WatchedJob, ask, cancel, run, steps_of, submit
+from .parts import SlurmPart, attempt_here, holders, reported
+from .wait import wait_for_workers
+from .watch import WarningWatch
 
 logger = logging.getLogger("monarch.job")
 

@@ -19,11 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import JobError
-from . import ssh_text
-from .processes import TAG
-from .ssh_connection import AT_ONCE, SshCommand, SshConnection, hear
-from .waiting import Waiting
+from ...errors import JobError
+from ..processes import TAG
+from ..waiting import Waiting
+from . import text as ssh_text
+from .connection import AT_ONCE, SshCommand, SshConnection, hear
 
 FOLDER = "/tmp/monarch_ssh_"
 """How the names of folders begin, here and there: a socket's path has to be short, and TMPDIR may
@@ -150,7 +150,7 @@ class Reach:
 
         Args:
             places: All workers.
-            workers: How the names of their folders there begin (`ssh_text.folder_of`).
+            workers: How the names of their folders there begin (`text.folder_of`).
 
         Raises:
             JobError: A machine refuses it.

@@ -8,11 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from ..errors import JobError
-from .kubernetes_api import EVENTS, PODS, Api, ApiError, Resource
-from .kubernetes_manifest import Mesh
-from .kubernetes_pods import Pods, Trouble, is_ending
-from .waiting import Waiting
+from ...errors import JobError
+from ..waiting import Waiting
+from .api import EVENTS, PODS, Api, ApiError, Resource
+from .manifest import Mesh
+from .pods import Pods, Trouble, is_ending
 
 _WATCH = 1  # seconds of one watch, after which pods with trouble are looked at
 _GONE = 410  # status of a watch from a version that is too old

@@ -9,9 +9,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from .._commands import run_caught
-from ..errors import JobError
-from .slurm_script import Status, first_error, parse_status
+from ..._commands import run_caught
+from ...errors import JobError
+from .script import Status, first_error, parse_status
 
 NOT_FOUND = "Invalid job id"
 """What Slurm says of a job that it does not know, or has forgotten."""

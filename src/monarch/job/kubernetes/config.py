@@ -13,8 +13,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..errors import JobError
-from .kubernetes_api import Server
+from ...errors import JobError
+from .api import Server
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds the credentials of its service account."""

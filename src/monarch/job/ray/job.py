@@ -1,6 +1,6 @@
 """`RayJob`: workers on the nodes of a running Ray cluster.
 
-`ray_hosts` is what runs there, `ray_control` asks for it.
+`hosts` is what runs there, `control` asks for it.
 
 What ends the workers: `kill`; the end of the node, of the head node or of the cluster; `idle_limit`
 seconds without a client, also if that was killed. What ends the wait for them: all have reported;
@@ -16,14 +16,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .. import _ours
-from ..errors import JobError
-from ..trust import read_secret_file
-from . import contract
-from .ray_control import Control
-from .trait import JobTrait
-from .waiting import Waiting
-from .worker_spec import WorkerReport
+from ... import _ours
+from ...errors import JobError
+from ...trust import read_secret_file
+from .. import contract
+from ..trait import JobTrait
+from ..waiting import Waiting
+from ..worker_spec import WorkerReport
+from .control import Control
 
 _ASK = 0.2  # seconds between two questions to Ray
 

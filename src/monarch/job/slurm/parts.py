@@ -12,12 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from .._ours import opened, touch
-from .contract import HostId, read_reports
-from .launch import last_output
-from .slurm_commands import WatchedJob
-from .slurm_script import COMPLETING, PENDING, Status
-from .worker_spec import KILLED, WorkerReport
+from ..._ours import opened, touch
+from ..contract import HostId, read_reports
+from ..launch import last_output
+from ..worker_spec import KILLED, WorkerReport
+from .commands import WatchedJob
+from .script import COMPLETING, PENDING, Status
 
 
 class SlurmPart(NamedTuple):

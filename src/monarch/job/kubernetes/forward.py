@@ -19,9 +19,9 @@ import threading
 from collections import deque
 from pathlib import Path
 
-from ..actor.attaching import forwarded
-from ..errors import JobError
-from .kubernetes_config import KubeConfig
+from ...actor.attaching import forwarded
+from ...errors import JobError
+from .config import KubeConfig
 
 _LIMIT = 30.0  # seconds until kubectl listens
 _AGAIN = 0.5  # seconds before it is started again

@@ -9,10 +9,10 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from .._ours import APPEND, opened
-from ..errors import JobError
-from . import processes
-from .slurm_commands import ask
+from ..._ours import APPEND, opened
+from ...errors import JobError
+from .. import processes
+from .commands import ask
 
 _CURRENT = "current"
 

@@ -1,7 +1,7 @@
 """Connections to other machines by ssh, with the user's configuration, keys and jump hosts.
 
 One ssh for each machine, its *master*, carries everything: the forwarded sockets, and a session for
-each worker. Its own session keeps a folder there (`ssh_text.keeper`). What holds all of it is
+each worker. Its own session keeps a folder there (`text.keeper`). What holds all of it is
 stdin, a pipe of this program: when that closes, because the program closes it or has ended in
 any way, the sessions there end, then ssh.
 
@@ -22,11 +22,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from .._commands import run_caught
-from .._ours import APPEND, look, opened
-from ..errors import JobError
-from . import ssh_text
-from .waiting import Waiting
+from ..._commands import run_caught
+from ..._ours import APPEND, look, opened
+from ...errors import JobError
+from ..waiting import Waiting
+from . import text as ssh_text
 
 # connections being made: a jump host refuses more than ten that have not proved who they are
 AT_ONCE = 8

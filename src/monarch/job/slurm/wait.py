@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from ..errors import JobError
-from .contract import HostId
-from .slurm_commands import WatchedJob
-from .slurm_parts import SlurmPart, last_words, reported
-from .slurm_script import PENDING, Status
-from .waiting import Waiting
-from .worker_spec import WorkerReport
+from ...errors import JobError
+from ..contract import HostId
+from ..waiting import Waiting
+from ..worker_spec import WorkerReport
+from .commands import WatchedJob
+from .parts import SlurmPart, last_words, reported
+from .script import PENDING, Status
 
 # seconds between two questions to Slurm; reports are looked for more often, as they cost it nothing
 _ASK = 1.0

@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .._new_python import MAIN
-from .contract import IDLE_LIMIT
-from .kubernetes_api import Object, Resource
-from .service_identity import SERVICE_PROC_RANK_ENV
-from .state import check_mesh_names
-from .worker_spec import WorkerSpec
+from ..._new_python import MAIN
+from ..contract import IDLE_LIMIT
+from ..service_identity import SERVICE_PROC_RANK_ENV
+from ..state import check_mesh_names
+from ..worker_spec import WorkerSpec
+from .api import Object, Resource
 
 PORT = 26600
 """Where workers listen by default."""

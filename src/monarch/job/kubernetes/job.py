@@ -1,8 +1,8 @@
 """`KubernetesJob`: workers in pods of a Kubernetes cluster.
 
 The job makes one object for each mesh, from which a controller makes pods with ranks (see
-`kubernetes_manifest`), and a Secret that lets clients and workers in. A list of pods, and a watch
-from there on, say which serve and why the others do not (`kubernetes_pods`).
+`manifest`), and a Secret that lets clients and workers in. A list of pods, and a watch
+from there on, say which serve and why the others do not (`pods`).
 
 What ends the workers: `kill`; where a ``Job`` makes them, also `idle_limit` seconds without a
 client. What ends the wait for them: all serve; one can't come up; no node has had room for
@@ -20,19 +20,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .. import actor
-from ..errors import JobError
-from ..trust import make_secret
-from . import kubernetes_manifest as manifest
-from .contract import HostId, WorkersJob, check_idle_limit, check_size, hosts_of
-from .kubernetes_api import PODS, SECRETS, Api, ApiError, Object, Resource
-from .kubernetes_config import KubeConfig
-from .kubernetes_forward import Forward
-from .kubernetes_manifest import ImageSpec, Mesh
-from .kubernetes_pods import Pods
-from .kubernetes_wait import describe, wait_for_pods
-from .trait import JobTrait
-from .waiting import Waiting
+from ... import actor
+from ...errors import JobError
+from ...trust import make_secret
+from ..contract import HostId, WorkersJob, check_idle_limit, check_size, hosts_of
+from ..trait import JobTrait
+from ..waiting import Waiting
+from . import manifest
+from .api import PODS, SECRETS, Api, ApiError, Object, Resource
+from .config import KubeConfig
+from .forward import Forward
+from .manifest import ImageSpec, Mesh
+from .pods import Pods
+from .wait import describe, wait_for_pods
 
 _CONFLICT = 409
 # seconds for which the end of pods is waited for: more than they get to end in order

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from .._ours import names
-from .slurm_script import WARNED
-from .worker_spec import KILLED
+from ..._ours import names
+from ..worker_spec import KILLED
+from .script import WARNED
 
 _LOOK = 1.0  # seconds
 

@@ -1,6 +1,6 @@
 """`SSHJob`: workers on machines that ssh reaches. Programs make one, or load it with `job_load`.
 
-`ssh_workers` starts, finds and ends the workers; `ssh_reach` connects to them without an open port.
+`workers` starts, finds and ends the workers; `reach` connects to them without an open port.
 
 The names of workers are paths in a folder that belongs to one program and is removed with it.
 Another program that uses the same workers makes its own connections if they may outlive the first
@@ -21,15 +21,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from .. import _ours
-from ..errors import JobError
-from . import contract, processes, ssh_text
-from .launch import describe_status
-from .ssh_connection import hear
-from .ssh_workers import ANSWER, END, SshDescription, SSHWorkers
-from .trait import JobTrait
-from .waiting import Waiting
-from .worker_spec import KEEP
+from ... import _ours
+from ...errors import JobError
+from .. import contract, processes
+from ..launch import describe_status
+from ..trait import JobTrait
+from ..waiting import Waiting
+from ..worker_spec import KEEP
+from . import text as ssh_text
+from .connection import hear
+from .workers import ANSWER, END, SshDescription, SSHWorkers
 
 _TRANSPORTS = ("tcp", "metatls", "metatls-hostname")
 _BROKEN = 255  # the exit status of ssh itself

@@ -3,7 +3,7 @@
 It has six verbs on objects of one namespace, and errors that say what to do.
 
 It speaks HTTP itself. The official client is needed for the credentials of a kubeconfig alone (see
-`kubernetes_config`): its generated calls differ from release to release, take 130 MB, and give no
+`config`): its generated calls differ from release to release, take 130 MB, and give no
 hold on the socket of a watch.
 """
 
@@ -17,7 +17,7 @@ from contextlib import closing
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
-from ..errors import JobError
+from ...errors import JobError
 
 Object = dict[str, Any]
 """An object of Kubernetes, as JSON has it."""

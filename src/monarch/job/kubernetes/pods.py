@@ -9,9 +9,9 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ..errors import JobError
-from .kubernetes_api import Object
-from .kubernetes_manifest import CONTROLLERS, Mesh, port_of, worker_container
+from ...errors import JobError
+from .api import Object
+from .manifest import CONTROLLERS, Mesh, port_of, worker_container
 
 _HOPELESS = {
     "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError",

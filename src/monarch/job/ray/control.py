@@ -20,10 +20,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from .._new_python import main_of
-from ..errors import JobError
-from .contract import HostId, first_line
-from .ray_hosts import RayHosts
+from ..._new_python import main_of
+from ...errors import JobError
+from ..contract import HostId, first_line
+from .hosts import RayHosts
 
 _NAMESPACE = "monarch"
 _logger = logging.getLogger("monarch.job")
