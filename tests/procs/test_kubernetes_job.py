@@ -27,7 +27,7 @@ USE = """
     import os, sys
     from pathlib import Path
     from monarch.actor import Actor, endpoint
-    from monarch.job import kubernetes_config
+    from monarch.job.kubernetes import config as kubernetes_config
     from monarch.job.kubernetes import ImageSpec, KubeConfig, KubernetesJob
 
     kubernetes_config.ACCOUNT = Path(os.environ["ACCOUNT"])

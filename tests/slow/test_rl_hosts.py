@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 RUN = """
     import os
     from pathlib import Path
-    from monarch.job import kubernetes_config
+    from monarch.job.kubernetes import config as kubernetes_config
     if "ACCOUNT" in os.environ:
         kubernetes_config.ACCOUNT = Path(os.environ["ACCOUNT"])
     from examples.rl.run import main
