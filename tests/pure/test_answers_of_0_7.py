@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from monarch.job import SlurmJob
+from monarch.job.kubernetes import KubeConfig, KubernetesJob
 from monarch.job.kubernetes import config as kubernetes_config
-from monarch.job.kubernetes.job import KubeConfig, KubernetesJob
 from monarch.job.spmd import StoreJob
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from monarch.errors import JobError
+from monarch.job.kubernetes import ImageSpec, KubeConfig, KubernetesJob
 from monarch.job.kubernetes.api import PODS, Api, ApiError, Resource, Server
-from monarch.job.kubernetes.job import ImageSpec, KubeConfig, KubernetesJob
 from monarch.job.kubernetes.manifest import (
     CONTROLLERS,
     Mesh,

@@ -110,9 +110,7 @@ class StatePublisher:
         self._first = self.step = step if world is None else world.step
         self._uid = random_uid()
         self._shared = share_state(state, copy=False)
-        self._sources = [self._shared]
-        if world is not None and sharded:
-            self._sources = world.gather(self._shared)
+        self._sources = world.gather(self._shared) if world and sharded else [self._shared]
         self._publish()
 
     @contextmanager
@@ -125,8 +123,7 @@ class StatePublisher:
 
     def _publish(self) -> None:
         if self._speaks:
-            news = News(self._uid, self._first, self.step, self._sources)
-            self._board.publish.broadcast(news)
+            self._board.publish.broadcast(News(self._uid, self._first, self.step, self._sources))
 
     def __repr__(self) -> str:
         return f"<StatePublisher of {self._shared!r}, before step {self.step}>"

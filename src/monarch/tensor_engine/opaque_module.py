@@ -241,6 +241,3 @@ def _backward(ref: OpaqueRef, grads: list[torch.Tensor | None]) -> list[torch.Te
     finally:
         for source, grad in zip(graph.sources, kept, strict=True):
             source.grad = grad
-
-
-__all__ = ["OpaqueModule"]

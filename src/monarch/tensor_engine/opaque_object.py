@@ -120,6 +120,3 @@ def _constructed(constructor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     make = find(constructor) if isinstance(constructor, str) else constructor
     with torch.enable_grad():
         return OpaqueRef(make(*args, **kwargs))
-
-
-__all__ = ["OpaqueObject", "opaque_method"]

@@ -345,6 +345,3 @@ class ProcessEnd:
             RuntimeError: The pipe was dropped.
         """
         return self._process.recv_on_thread()
-
-
-__all__ = ["Pipe", "create_pipe", "remote_generator"]

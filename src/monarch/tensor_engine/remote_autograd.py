@@ -142,6 +142,3 @@ def _backward(function: Any, ref: OpaqueRef, grads: list[Any], kind: Any) -> lis
     with torch.no_grad():
         found = function.backward(ref.value, *grads)
     return list(found) if isinstance(found, tuple) else [found]
-
-
-__all__ = ["RemoteAutogradFunction", "remote_autograd_function"]

@@ -54,6 +54,3 @@ def remote_method(method: Callable[Concatenate[C, P], None]) -> Callable[Concate
         self._there.call_method(method.__name__, "inspect", *args, **kwargs)
 
     return call
-
-
-__all__ = ["ControllerRemoteClass", "WorkerRemoteClass", "remote_method"]

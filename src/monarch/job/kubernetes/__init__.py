@@ -15,17 +15,11 @@ Imports `actor`, `job`, `trust`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..._lazy import lazy_names
-
-if TYPE_CHECKING:
-    from .config import KubeConfig as KubeConfig
-    from .job import KubernetesJob as KubernetesJob
-    from .manifest import ImageSpec as ImageSpec
-
-__getattr__, __dir__ = lazy_names(
-    __name__, {"config": ("KubeConfig",), "job": ("KubernetesJob",), "manifest": ("ImageSpec",)}
-)
+from ..._public import publish
+from .config import KubeConfig
+from .job import KubernetesJob
+from .manifest import ImageSpec
 
 __all__ = ["ImageSpec", "KubeConfig", "KubernetesJob"]
+
+publish(__name__, globals(), __all__)

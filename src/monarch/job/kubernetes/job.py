@@ -481,6 +481,3 @@ def _user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a number without a name, as in many containers
         return str(os.getuid())
-
-
-__all__ = ["ImageSpec", "KubeConfig", "KubernetesJob"]

@@ -262,6 +262,3 @@ def _bundle(cpus: float, gpus: float, others: Mapping[str, float]) -> dict[str, 
             " each host"
         )
     return bundle
-
-
-__all__ = ["RayJob"]

@@ -1,7 +1,7 @@
 """Workers on the nodes of a Slurm allocation.
 
     job         `SlurmJob`
-    commands    what is asked of Slurm, and its answers
+    commands    questions to Slurm, and its answers
     script      the batch script that starts workers
     allocation  an allocation that is there already
     parts       meshes of one job, and their nodes
