@@ -19,8 +19,8 @@ from helpers.admin import Asker, admin_of
 from helpers.processes import stopped
 from helpers.terminals import RunningProgram, running
 from helpers.waiting import wait_until
+from monarch.admin.child import PROGRAM_ENDED
 from monarch.admin.door import Door
-from monarch.admin.processes import PROGRAM_ENDED
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")

@@ -201,8 +201,8 @@ def test_its_machines_run_actors() -> None:
 
 def names_of_job(text: str) -> str:
     for before, new in (
-        ("    from .ray import RayJob\n", "    from .rack import RackJob\n"),
-        ('        "ray": ("RayJob",),\n', '        "rack": ("RackJob",),\n'),
+        ("    from .ray.job import RayJob\n", "    from .rack import RackJob\n"),
+        ('        "ray.job": ("RayJob",),\n', '        "rack": ("RackJob",),\n'),
     ):
         assert before in text
         text = text.replace(before, new + before, 1)

@@ -37,8 +37,10 @@ from typing import IO, Any, TypeVar, cast
 from .. import config
 from .._child_watch import PR_SET_PDEATHSIG
 from .._new_python import MAIN
-from .processes import PROGRAM_ENDED
 from .routes import JSON, ApiCall, Handler, Page, as_json
+
+PROGRAM_ENDED = 3
+"""The exit status of a helper that has found no program."""
 
 T = TypeVar("T")
 

@@ -34,8 +34,8 @@ from .._proc_stat import STARTED, stat_of
 from ..actor import this_host
 from ..programs import start_host
 from .address import Address, Tls, listen, names_of, narrowed, parse, tls_files
+from .child import PROGRAM_ENDED
 from .keys import ACT, ROLES, Keys
-from .processes import PROGRAM_ENDED
 
 logger = logging.getLogger("monarch.admin")
 

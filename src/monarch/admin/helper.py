@@ -19,9 +19,9 @@ from .._listening import Refusals, SharedListener
 from . import api, child, front, logs, more, runs, trace, v1
 from . import connection as http
 from .app import App
+from .child import PROGRAM_ENDED
 from .guard import Guard
 from .keys import Keys
-from .processes import PROGRAM_ENDED
 from .program import WatchedProgram, reach
 
 TABLES = (api, front, logs, more, runs, trace, v1)

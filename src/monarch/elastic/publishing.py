@@ -1,9 +1,7 @@
 """State on its way from ranks that train it to actors that compute with it, such as generators.
 
-Ranks that train share the memory in which they do so. A board has the news: who shares, and after
-which step. Followers hear of it beside their work, and pull when it suits them; what they pull
-comes from the memory of the ranks. No rank waits for a follower, and the two may be laid out
-otherwise.
+Ranks share the memory that they train in. A board has the news: who shares, and after which step.
+Followers hear of it, and pull from that memory when it suits them. No rank waits for a follower.
 
 What ends the waits: for news, the end of the board, or of the follower; for tensors, what ends
 `monarch.rdma.Replica.pull`.
@@ -42,11 +40,7 @@ class News(NamedTuple):
 
 
 class StateBoard(Actor):
-    """An actor that has the news, and tells followers that wait for some.
-
-    Spawn one where it lives as long as the program, such as ``this_proc().spawn(...)``: its end
-    could lose news for which followers wait.
-    """
+    """An actor that has the news. Spawn it where it lives as long as the program."""
 
     def __init__(self) -> None:
         self._news: News | None = None

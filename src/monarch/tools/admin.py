@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from ..admin.child import PROGRAM_ENDED
 from ..admin.door import Door
 from ..admin.keys import ACT, VIEW
-from ..admin.processes import PROGRAM_ENDED
 from ..control import GetAdmin
 from ..programs import PATIENCE, Connection
 from .found import OPTION, PROGRAM, reach
