@@ -5,6 +5,7 @@ from __future__ import annotations
 STATE, PARENT, SESSION, MAJOR_FAULTS, USER_TICKS, SYSTEM_TICKS, THREADS = 0, 1, 3, 9, 11, 12, 17
 STARTED, VIRTUAL, RESIDENT = 19, 20, 21  # in ticks since the machine began; in bytes; in pages
 ARG_START, ARG_END, EXIT_STATUS = 45, 46, 49
+_MOST = 4096  # bytes: 52 numbers and a name
 
 
 def stat_of(pid: int) -> list[str]:
@@ -13,8 +14,9 @@ def stat_of(pid: int) -> list[str]:
     Its name is any bytes, up to 15.
     """
     try:
-        with open(f"/proc/{pid}/stat", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()
+        # one read, without a buffer: asked of each process of a machine
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            return file.read(_MOST).rpartition(b")")[2].decode().split()
     except OSError:
         return []
 

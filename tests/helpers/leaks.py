@@ -48,22 +48,9 @@ class Snapshot:
 
 
 def _stat(pid: int) -> tuple[int, str] | None:
-    """(parent, start time) of a process, None if it is gone.
-
-    As `stat_of` reads it, in a third of the time: this is done for each process of the machine,
-    twice in each test.
-    """
-    try:
-        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        fields = os.read(file, 4096).rpartition(b")")[2].split()
-    except OSError:
-        return None
-    finally:
-        os.close(file)
-    return int(fields[PARENT]), fields[STARTED].decode()
+    """(parent, start time) of a process, None if it is gone."""
+    fields = stat_of(pid)
+    return (int(fields[PARENT]), fields[STARTED]) if fields else None
 
 
 def _is_of_session(pid: int) -> bool:
