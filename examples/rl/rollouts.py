@@ -5,7 +5,7 @@ are as many as the next steps need, so generators that are ahead wait, and few a
 """
 
 import asyncio
-from collections import deque
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -41,12 +41,14 @@ class RolloutState:
         following: The number of the next group.
         begun: Those that were begun, and are not in the buffer.
         there: Those in the buffer, each with its version.
+        expired: How often each of them has grown too old, and was begun again.
         buffer: What is in it.
     """
 
     following: int = 0
     begun: tuple[int, ...] = ()
     there: dict[int, int] = field(default_factory=dict)
+    expired: Counter[int] = field(default_factory=Counter)
     buffer: ReplayState | None = None
 
 
@@ -62,10 +64,10 @@ class Rollouts(Actor):
         self.plan, self.buffer = plan, buffer
         self.writers, self.judges = writers, judges
         self.following = state.following
-        self.again = deque(state.begun)
+        self.again = set(state.begun)
         # on their way, each with the oldest weights that may begin it
         self.flying: dict[int, tuple[asyncio.Task[None], int]] = {}
-        self.there = dict(state.there)
+        self.there, self.expired = dict(state.there), Counter(state.expired)
         self.step = 0
         self.failure: BaseException | None = None
         self.samples = get_meter().create_counter("rl.samples", description="with a reward")
@@ -94,27 +96,32 @@ class Rollouts(Actor):
         self.step = step
         for number in used:
             self.there.pop(number, None)
+            del self.expired[number]
         for number, (rollout, oldest) in list(self.flying.items()):
             if oldest > step:  # steps were lost with their trainers: no weights are so new
                 rollout.cancel()
                 del self.flying[number]
-                self.again.append(number)
+                self.again.add(number)
         self._fill()
 
     @concurrent_endpoint
     async def state(self) -> RolloutState:
         begun, there = (*self.again, *self.flying), dict(self.there)
+        following, expired = self.following, Counter(self.expired)
         # Afterwards, so it may have some that were begun; it knows their numbers.
-        return RolloutState(self.following, begun, there, await self.buffer.state())
+        return RolloutState(following, begun, there, expired, await self.buffer.state())
 
     def _fill(self) -> None:
         oldest = max(0, self.step - self.plan.max_age)  # what is older the buffer has dropped
-        self.there = {number: each for number, each in self.there.items() if each >= oldest}
+        for number in [number for number, each in self.there.items() if each < oldest]:
+            del self.there[number]
+            self.expired[number] += 1
+            self.again.add(number)  # so no prompt is left out, and the first ones come first
         while len(self.there) + len(self.flying) < self.plan.groups * (self.plan.max_age + 1):
             if not self.again:
-                self.again.append(self.following)
+                self.again.add(self.following)
                 self.following += 1
-            number = self.again.popleft()
+            self.again.remove(number := min(self.again))
             rollout = asyncio.create_task(self._roll_out(number, oldest))
             rollout.add_done_callback(self._ended)
             self.flying[number] = rollout, oldest
@@ -134,7 +141,8 @@ class Rollouts(Actor):
         group = Group(asked, answers, rewards)
         while number in self.flying:
             try:
-                await self.buffer.add(group, group.version, key=number)
+                key = number, self.expired[number]
+                await self.buffer.add(group, group.version, key=key)
             except SupervisionError:  # it is started again, empty, or has this group already
                 await asyncio.sleep(0.1)
             else:
