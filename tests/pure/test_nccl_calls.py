@@ -8,9 +8,9 @@ from __future__ import annotations
 import random
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -27,7 +27,7 @@ from helpers.waiting import wait_until
 from monarch.tensor_engine import devices, groups, runner, worker_collectives
 from monarch.tensor_engine.gloo import TIMEOUT
 from monarch.tensor_engine.groups import Communication, Known, RankGroup
-from monarch.tensor_engine.instructions import MOVE
+from monarch.tensor_engine.instructions import MOVE, Poison
 from monarch.tensor_engine.torch_groups import TorchGroups
 from monarch.tensor_engine.worker_collectives import TensorLook
 
@@ -39,12 +39,14 @@ class Backend:
         self.asked: list[str] = []
         self.tensors: list[Any] = []  # what it was to send, or to reduce
         self.options: list[Any] = []
+        self.on_call: Callable[[], object] = lambda: None
         self._fake: Any = FakeProcessGroup._create_internal(0, size)
 
     def __getattr__(self, name: str) -> Any:
         call: Callable[..., Any] = getattr(self._fake, name)
 
         def ask(*arguments: Any) -> Any:
+            self.on_call()
             self.asked.append(name)
             first = arguments[0][0] if arguments and isinstance(arguments[0], list) else None
             self.tensors.append(arguments[1] if first is None and arguments else first)
@@ -128,40 +130,95 @@ def test_complex_numbers_are_summed_as_pairs_and_multiplied_after_they_were_gath
     ] * 2
 
 
+class Cpu(Backend):
+    """The group of a pair on CPUs: the other's header says whether its tensor has failed."""
+
+    def __init__(self, failed: bool) -> None:
+        super().__init__()
+        self._failed = failed
+
+    def recv(self, tensors: list[torch.Tensor], peer: int, tag: int) -> Any:
+        tensors[0].fill_(self._failed)
+        return self.__getattr__("recv")(tensors, peer, tag)
+
+
 class Pair:
     """A group of two, as one of them sees it."""
 
-    def __init__(self, members: tuple[int, ...], rank: int) -> None:
+    def __init__(self, members: tuple[int, ...], rank: int, failed: Sequence[int]) -> None:
         self.index = members.index(rank)
         self.sent = self.received = 0
-        self.cpu, self.gpu = Backend(), Backend()
+        self.cpu, self.gpu = Cpu(members[1 - self.index] in failed), Backend()
+        self.left_words: list[str] = []
 
     def backend(self, device: torch.device) -> Backend:
         assert device.type != "cpu"
         return self.gpu
 
+    def leave(self, key: str, poison: Poison) -> None:
+        self.left_words.append(key)
 
-def transferred(routes: dict[int, tuple[int, ...]], rank: int) -> dict[tuple[int, ...], Pair]:
-    """What one rank does in a transfer, by pair."""
+    def left(self, key: str) -> Poison:
+        return FAILED
+
+
+FAILED = Poison(1, 0, "an operation", "")
+
+
+def transferred(
+    routes: dict[int, tuple[int, ...]],
+    rank: int,
+    failed: Sequence[int] = (),
+    dtype: torch.dtype = torch.float32,
+) -> tuple[dict[tuple[int, ...], Pair], Any]:
+    """What one rank does in a transfer, by pair, in the order of their first calls; its result."""
     pairs: dict[tuple[int, ...], Pair] = {}
+    called: dict[tuple[int, ...], Pair] = {}
 
     def of(meeting: object, members: tuple[int, ...]) -> Pair:
-        return pairs.setdefault(members, Pair(members, rank))
+        pair = pairs.setdefault(members, Pair(members, rank, failed))
+        pair.gpu.on_call = lambda: called.setdefault(members, pair)
+        return pair
 
     known = SimpleNamespace(routes={7: ("a meeting", routes)})
+    data = torch.empty(3, 2, device="meta", dtype=dtype).t()
     worker: Any = SimpleNamespace(
         rank=rank,
-        slots={1: torch.empty(3, device="meta")},
+        slots={1: FAILED if rank in failed else data},
         communication=SimpleNamespace(known=known, of=of),
         poisoned=False,
         failed=lambda site, what, error: pytest.fail(repr(error)),
     )
-    look = TensorLook((3,), torch.float32, torch.device("meta"))
+    look = TensorLook((2, 3), dtype, torch.device("meta"))
     worker_collectives.transfer(worker, 0, 1, 2, look, 7)
-    return pairs
+    return called | pairs, worker.slots.get(2)
 
 
-@for_each("seed", range(30))
+START, END = "_start_coalescing", "_end_coalescing"
+MIRROR = {"send": "recv", "recv": "send"}
+
+
+def steps(asked: list[str]) -> list[list[str]]:
+    """The calls that NCCL gets: each one call, or the calls of a group, sorted."""
+    result: list[list[str]] = []
+    group: list[str] | None = None
+    for what in asked:
+        if what == START:
+            assert group is None
+            group = []
+        elif what == END:
+            assert group
+            result.append(sorted(group))
+            group = None
+        elif group is None:
+            result.append([what])
+        else:
+            group.append(what)
+    assert group is None
+    return result
+
+
+@for_each("seed", range(60))
 def test_each_send_meets_a_receive_in_the_order_of_its_communicator(seed: int) -> None:
     """As NCCL wants it: of one communicator, what one member does next the other does the mirror of."""
     chance, ranks = random.Random(seed), range(5)
@@ -173,18 +230,73 @@ def test_each_send_meets_a_receive_in_the_order_of_its_communicator(seed: int) -
     else:
         for receiver in chance.sample(ranks, chance.randint(1, 5)):
             routes[chance.choice(ranks)] += (receiver,)
-    done = {rank: transferred(dict(routes), rank) for rank in ranks}
-    mirror = {"send": "recv", "recv": "send"}
+    failed = chance.sample(ranks, chance.randint(1, 3)) if seed >= 30 else []
+    done = {rank: transferred(dict(routes), rank, failed)[0] for rank in ranks}
     met = 0
     for rank in ranks:
+        # a communicator is made by its first call, which waits for the other member: so all ranks
+        # go through them in one order
+        made = [members for members, pair in done[rank].items() if pair.gpu.asked]
+        assert made == sorted(made)
         for members, pair in done[rank].items():
             (peer,) = set(members) - {rank}
             others = done[peer][members]
-            assert pair.gpu.asked == [mirror[what] for what in others.gpu.asked]
-            assert pair.cpu.asked == [mirror[what] for what in others.cpu.asked]
-            met += len(pair.gpu.asked)
-    wanted = [(sender, peer) for sender in routes for peer in routes[sender] if peer != sender]
+            asked = steps(pair.gpu.asked)
+            assert asked == [
+                sorted(MIRROR[what] for what in step) for step in steps(others.gpu.asked)
+            ]
+            assert sorted(pair.cpu.asked) == sorted(MIRROR[what] for what in others.cpu.asked)
+            met += sum(map(len, asked))
+    wanted = [
+        (sender, peer)
+        for sender in routes
+        for peer in routes[sender]
+        if peer != sender and sender not in failed
+    ]
     assert met == 2 * len(wanted)
+
+
+@for_each("failed", [(), (0,), (1,), (0, 1)])
+def test_a_swap_is_one_group_of_what_has_not_failed(failed: tuple[int, ...]) -> None:
+    for rank in (0, 1):
+        pairs, result = transferred({0: (1,), 1: (0,)}, rank, failed)
+        pair = pairs[0, 1]
+        assert (
+            pair.gpu.asked
+            == {
+                (): [START, "send", "recv", END],
+                (rank,): ["recv"],
+                (1 - rank,): ["send"],
+                (0, 1): [],
+            }[failed]
+        )
+        assert pair.left_words == ([f"transfer/{rank}/1"] if rank in failed else [])
+        assert (result is FAILED) == (1 - rank in failed)
+        assert result is FAILED or result.shape == (2, 3)
+
+
+def test_a_swap_that_fails_half_way_leaves_no_open_group_behind() -> None:
+    pair = Pair((0, 1), 0, ())
+
+    def refuse(*arguments: Any) -> None:
+        raise RuntimeError("the communicator was aborted")
+
+    gpu: Any = pair.gpu
+    gpu.recv = refuse
+    data = torch.empty(3, device="meta")
+    group, look = cast(RankGroup, pair), TensorLook((3,), data.dtype, data.device)
+    with pytest.raises(RuntimeError, match="was aborted"):
+        worker_collectives._move(group, look, send=data, recv=data)
+    assert pair.gpu.asked == [START, "send", END]
+
+
+@for_each("dtype", [torch.int16, torch.complex64, torch.bool])
+def test_what_is_moved_is_bytes_as_nccl_does_not_know_all_types(dtype: torch.dtype) -> None:
+    for rank in (0, 1):
+        pairs, result = transferred({0: (1,)}, rank, dtype=dtype)
+        ((moved,),) = [pair.gpu.tensors for pair in pairs.values()]
+        assert (moved.dtype, moved.shape) == (torch.uint8, (6 * dtype.itemsize,))
+        assert rank == 0 or (result.dtype, result.shape) == (dtype, (2, 3))
 
 
 def test_a_group_has_a_communicator_of_its_own_once_a_gpu_asks(

@@ -162,10 +162,8 @@ class ValueNotHereError(DataDependentOutputException):
     """A value was asked of a distributed tensor; its values are on the workers."""
 
     def __str__(self) -> str:
-        function = (
-            _READING if self.func is torch.ops.aten._local_scalar_dense.default else self.func
-        )
-        return f"{function}: {_INSTEAD}"
+        reads = self.func is torch.ops.aten._local_scalar_dense.default
+        return f"{_READING if reads else self.func}: {_INSTEAD}"
 
 
 class ShapeNotHereError(DynamicOutputShapeException):

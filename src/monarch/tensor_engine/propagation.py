@@ -83,18 +83,14 @@ def results(mesh: RankMesh, plan: Plan, tensors: Sequence[TensorBase]) -> list[T
         operand_checks.check_write("a remote function", tensors[index])
     for index in plan.writes:
         torch.autograd.graph.increment_version(tensors[index])
-    return [
-        (
-            new_tensor(mesh, output.meta)
-            if output.shares is None
-            else _sharing(mesh, output.meta, tensors[output.shares])
-        )
-        for output in plan.outputs
-    ]
+    return [_made(mesh, output, tensors) for output in plan.outputs]
 
 
-def _sharing(mesh: RankMesh, meta: fakes.Meta, tensor: TensorBase) -> Tensor:
-    return view_of(tensor, new_value(mesh, meta, tensor._value.storage))
+def _made(mesh: RankMesh, output: Output, tensors: Sequence[TensorBase]) -> Tensor:
+    if output.shares is None:
+        return new_tensor(mesh, output.meta)
+    tensor = tensors[output.shares]
+    return view_of(tensor, new_value(mesh, output.meta, tensor._value.storage))
 
 
 def outputs_of(
@@ -102,15 +98,11 @@ def outputs_of(
 ) -> tuple[tuple[int, ...], tuple[Expected | None, ...]]:
     """Return the id of each leaf of a result, 0 if it is not new, and its expected properties."""
     ids = plan.ids([tensor._value.id for tensor in made]) or (0,) * len(plan.result)
-    expected = [
-        (
-            Expected(leaf.meta.shape, leaf.meta.dtype, leaf.shares)
-            if isinstance(leaf, Output)
-            else None
-        )
-        for leaf in plan.result
-    ]
-    return ids, tuple(expected)
+    expected = tuple(
+        Expected(out.meta.shape, out.meta.dtype, out.shares) if isinstance(out, Output) else None
+        for out in plan.result
+    )
+    return ids, expected
 
 
 def built(plan: Plan, made: Sequence[Tensor], tensors: Sequence[TensorBase]) -> list[Any]:
@@ -143,16 +135,13 @@ def _text(told: Told) -> str:
     texts = []
     for leaf in told.leaves:
         if isinstance(leaf, NewTensor):
-            shares = f" that shares memory with tensor {leaf.shares} of its arguments"
-            if leaf.shares is None:
-                shares = ""
-            texts.append(
-                f"a {leaf.dtype} tensor of shape {leaf.shape} on {leaf.device.type}{shares}"
-            )
+            text = f"a {leaf.dtype} tensor of shape {leaf.shape} on {leaf.device.type}"
+            if leaf.shares is not None:
+                text += f" that shares memory with tensor {leaf.shares} of its arguments"
+            texts.append(text)
         else:
             texts.append("no tensor" if leaf is None else f"tensor {leaf} of its arguments")
-    many = pytree.tree_structure(told.skeleton).is_leaf()
-    if many:
+    if pytree.tree_structure(told.skeleton).is_leaf():
         return ", ".join(texts)
     return f"{type(told.skeleton).__name__} of {', '.join(texts) or 'nothing'}"
 

@@ -33,6 +33,8 @@ _REDUCED = frozenset({
 })  # fmt: skip
 """Types that backends reduce themselves. Of others each member gathers what all have."""
 BITWISE = ("band", "bor", "bxor")
+Routes = dict[int, tuple[int, ...]]
+"""The ranks that get a tensor, by the rank that sends it."""
 _FOLDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sum": lambda rows: rows.sum(0, dtype=rows.dtype),
     "avg": lambda rows: _divide(rows.sum(0, dtype=rows.dtype), len(rows)),
@@ -97,9 +99,7 @@ def seed(worker: StreamState, site: int, number: int) -> None:
 def random_state(worker: StreamState, site: int, output: int, device: str) -> None:
     """The state of this process's generator of random numbers."""
     try:
-        worker.slots[output] = (
-            torch.cuda.get_rng_state() if device == "cuda" else torch.get_rng_state()
-        )
+        worker.slots[output] = (torch.cuda if device == "cuda" else torch).get_rng_state()
     except Exception as error:  # this rank has no such device
         worker.slots[output] = worker.failed(site, "get_rng_state", error)
 
@@ -124,11 +124,7 @@ def define_groups(
 
 
 def define_routes(
-    worker: StreamState,
-    site: int,
-    number: int,
-    meeting: Meeting,
-    routes: dict[int, tuple[int, ...]],
+    worker: StreamState, site: int, number: int, meeting: Meeting, routes: Routes
 ) -> None:
     """Keep the routes of a transfer under a number."""
     worker.communication.known.routes[number] = (meeting, routes)
@@ -220,18 +216,18 @@ def transfer(
             low + high - rank: worker.communication.of(meeting, (low, high)) for low, high in pairs
         }
         result: Any = None
-        # on a GPU both of a pair that swaps would wait in their sends
-        receives_first = look.device.type != "cpu" and origin < rank and origin in sends
-        if receives_first:
-            result = _receive(groups[origin], look)
-        sent = [_send(groups[peer], given, look) for peer in sends]
+        works = [_send_header(groups[peer], given) for peer in sends]
+        if look.device.type == "cpu":  # at once: gloo needs no order between pairs
+            works += [work for peer in sends for work in _move(groups[peer], look, send=given)]
+            sends = []
+        for peer, group in groups.items():  # sorted: NCCL's first call of a pair waits for both
+            got = _awaited(group, look) if peer == origin else None
+            works += _move(group, look, send=given if peer in sends else None, recv=got)
+            result = got if peer == origin else result
         if origin == rank:
             result = given.clone() if isinstance(given, torch.Tensor) else given
-        elif origin >= 0 and not receives_first:
-            result = _receive(groups[origin], look)
-        for works in sent:
-            for work, _ in works:
-                work.wait()
+        for work, _ in works:
+            work.wait()
     except Exception as error:
         result = worker.failed(site, "to_mesh", error)
     if origin >= 0:
@@ -254,9 +250,8 @@ def send(
     try:
         # first: this rank waits for it, even if the others fail
         if worker.rank in receivers:
-            worker.shared.rendezvous.give(
-                ticket, given.clone() if isinstance(given, torch.Tensor) else given
-            )
+            kept = given.clone() if isinstance(given, torch.Tensor) else given
+            worker.shared.rendezvous.give(ticket, kept)
         works = [
             work
             for peer in receivers
@@ -304,19 +299,19 @@ def _directed(
 _TAG = 0
 
 
-def _send(group: RankGroup, given: Any, look: TensorLook) -> list[tuple[Any, torch.Tensor]]:
-    """Start to send; the tensor must be kept until the send is done."""
+def _send(group: RankGroup, given: Any, look: TensorLook) -> list[tuple[Any, Any]]:
+    """Start to send; the tensors must be kept until that is done."""
+    return [_send_header(group, given), *_move(group, look, send=given)]
+
+
+def _send_header(group: RankGroup, given: Any) -> tuple[Any, torch.Tensor]:
+    """Start to tell whether data will follow."""
     poison = given if isinstance(given, Poison) else None
     group.sent += 1
     if poison is not None:
         group.leave(f"transfer/{group.index}/{group.sent}", poison)
-    peer = 1 - group.index
     header = torch.tensor([1 if poison is not None else 0])
-    works = [(group.cpu.send([header], peer, _TAG), header)]
-    if poison is None:
-        data = _as_it_reads(given).contiguous()
-        works.append((group.backend(look.device).send([data], peer, _TAG), data))
-    return works
+    return group.cpu.send([header], 1 - group.index, _TAG), header
 
 
 def _as_it_reads(tensor: torch.Tensor) -> torch.Tensor:
@@ -325,15 +320,43 @@ def _as_it_reads(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _receive(group: RankGroup, look: TensorLook) -> Any:
+    result = _awaited(group, look)
+    for work, _ in _move(group, look, recv=result):
+        work.wait()
+    return result
+
+
+def _awaited(group: RankGroup, look: TensorLook) -> Any:
+    """Wait for the header; return the memory for the data, or the failure that comes instead."""
     peer = 1 - group.index
     group.received += 1
     header = torch.zeros(1, dtype=torch.int64)
     group.cpu.recv([header], peer, _TAG).wait()
     if header.item():
         return group.left(f"transfer/{peer}/{group.received}")
-    data = torch.empty(look.shape, dtype=look.dtype, device=look.device)
-    group.backend(look.device).recv([data], peer, _TAG).wait()
-    return data
+    return torch.empty(look.shape, dtype=look.dtype, device=look.device)
+
+
+def _move(group: RankGroup, look: TensorLook, **ways: Any) -> list[tuple[Any, Any]]:
+    """Start to ``send`` and ``recv`` what is a tensor; it must be kept until that is done."""
+    moved = [
+        (what, _as_it_reads(data).contiguous())
+        for what, data in ways.items()
+        if isinstance(data, torch.Tensor)
+    ]
+    backend, swaps = group.backend(look.device) if moved else None, len(moved) == 2
+    if look.device.type != "cpu":
+        moved = [(what, _as_bytes(data)) for what, data in moved]
+    if swaps:
+        backend._start_coalescing()  # NCCL does one call after the other: both would wait in theirs
+    try:
+        works = [
+            (getattr(backend, what)([data], 1 - group.index, _TAG), data) for what, data in moved
+        ]
+    finally:
+        if swaps:  # even if one has failed, or all later calls would belong to it
+            works = [(backend._end_coalescing(), moved)]
+    return works
 
 
 _GLANCE = 0.1  # seconds between looks at whether an actor is still there
