@@ -30,7 +30,7 @@ GUESTS: dict[str, extension.Place | dict[str, extension.Place]] = {
         "weakref": "monarch.actor.stdlib_reducers:OF_WEAKREF",
     },
     "control": {
-        "monarch.rdma.records": "monarch.rdma.buffer:HANDLERS",
+        "monarch.rdma.grants.records": "monarch.rdma.buffers.buffer:HANDLERS",
         "monarch.service.records": "monarch.service.router:HANDLERS",
         **{f"monarch.{name}": f"monarch.{name}:HANDLERS" for name in _OWN_RECORDS.split()},
     },

@@ -20,8 +20,7 @@ from helpers.waiting import PATIENCE
 from monarch._core.client.client import client
 from monarch._core.processes.output import Output
 from monarch.actor import Actor, endpoint
-from monarch.logs.captured import log_lines
-from monarch.logs.line import LogLine
+from monarch.logs.line import LogLine, log_lines
 
 if TYPE_CHECKING:
     from conftest import Spawn

@@ -14,7 +14,7 @@ from helpers.rdma_actors import Owner, Trackable, User
 from helpers.waiting import wait_until
 from monarch.config import configured
 from monarch.rdma import BufferDroppedError, RDMABuffer
-from monarch.rdma.leases import Outbox
+from monarch.rdma.grants.leases import Outbox
 
 if TYPE_CHECKING:
     from conftest import Spawn

@@ -26,8 +26,8 @@ from monarch.rdma import (
     share_state,
 )
 from monarch.rdma.memory import Memory
-from monarch.rdma.seqlock import Versions
-from monarch.rdma.seqlock_owner import Writes
+from monarch.rdma.states.seqlock import Versions
+from monarch.rdma.states.seqlock_owner import Writes
 
 np = pytest.importorskip("numpy", reason="shares arrays; numpy is not installed")
 

@@ -375,7 +375,7 @@ class Origin:
         print(frame.flags, pickling.loads(frame.payload))
 assert "monarch.rdma" not in sys.modules
 content = pickling.dumps_call((1, b"key", "it is gone"), {})
-service.receive(Origin(), Frame(CALL, 0, 0, SYSTEM, 0, 1, b"monarch.rdma.records.Recall", *content))
+service.receive(Origin(), Frame(CALL, 0, 0, SYSTEM, 0, 1, b"monarch.rdma.grants.records.Recall", *content))
 assert "monarch.rdma" in sys.modules
 """
     done = subprocess.run(

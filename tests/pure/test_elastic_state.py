@@ -14,8 +14,8 @@ import torch
 
 from monarch.elastic.state import Lent, Whole, covering
 from monarch.rdma import SharedState
-from monarch.rdma.blocks import Block
-from monarch.rdma.tensors import Entry
+from monarch.rdma.states.blocks import Block
+from monarch.rdma.states.tensors import Entry
 
 KEYS = ("model", "weight")
 

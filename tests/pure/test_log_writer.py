@@ -20,9 +20,8 @@ from helpers.waiting import PATIENCE, wait_until
 from monarch._core.hub.prints import NO_AUTHOR, Note
 from monarch._core.processes.output import Output, Source
 from monarch.logs import files
-from monarch.logs.captured import log_lines
 from monarch.logs.files import LogFiles, json_of, text_of
-from monarch.logs.line import LogLine
+from monarch.logs.line import LogLine, log_lines
 
 TRAINER = Source("trainers", 1, "gpus=1", "machine", 2, 4, False, "uid.1")
 RECORD = Note("trainers", "train", 40, "a.library", "file.py:12", 3.5)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from monarch.logs import aggregate
 from monarch.logs.aggregate import Aggregator, parse
-from monarch.logs.entry import LogEntry
-from monarch.logs.line import LogLine
+from monarch.logs.line import LogEntry, LogLine
 
 WINDOW = 3.0
 

@@ -19,9 +19,8 @@ from helpers.commands import Type, Typed, prompt
 from monarch._words import tame
 from monarch.job import JobError, JobState, JobTrait, job_load
 from monarch.job.find_logs import find_logs
-from monarch.logs.entry import LogEntry
 from monarch.logs.filter import parse_since
-from monarch.logs.line import LogLine
+from monarch.logs.line import LogEntry, LogLine
 from monarch.logs.text import dated
 from monarch.tools import logs
 

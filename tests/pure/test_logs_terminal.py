@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monarch._words import tame
-from monarch.logs.entry import LogEntry, alone
-from monarch.logs.line import LogLine
+from monarch.logs.line import LogEntry, LogLine, alone
 from monarch.logs.terminal import TerminalStyle, coloured
 
 

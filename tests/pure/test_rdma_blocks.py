@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch.rdma.blocks import Block, Rows, cover, rows
 from monarch.rdma.paths.chunking import batches
 from monarch.rdma.paths.path import Piece
 from monarch.rdma.paths.process_vm import _after, _vectors
+from monarch.rdma.states.blocks import Block, Rows, cover, rows
 
 np = pytest.importorskip("numpy", reason="arrays are the model; numpy is not installed")
 

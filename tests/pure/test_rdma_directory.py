@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from monarch._core.wire.address import ProcAddress
-from monarch.rdma.directory import FANOUT, Copy, Directory, ReplicaReader, Wish
+from monarch.rdma.states.directory import FANOUT, Copy, Directory, ReplicaReader, Wish
 
 
 class Readers:

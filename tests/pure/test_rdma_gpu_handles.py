@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from monarch.rdma import registry
 from monarch.rdma.errors import UnavailableError
+from monarch.rdma.grants import registry
 from monarch.rdma.memory import open_shared, share_with_process
 
 torch: Any = pytest.importorskip("torch", reason="looks at what torch is asked for")

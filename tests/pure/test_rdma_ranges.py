@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch.rdma.ranges import Accesses, Intervals
+from monarch.rdma.buffers.ranges import Accesses, Intervals
 
 RANGES = st.tuples(st.integers(0, 40), st.integers(1, 12)).map(
     lambda pair: (pair[0], pair[0] + pair[1])

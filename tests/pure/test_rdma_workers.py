@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from helpers.waiting import wait_until
-from monarch.rdma.workers import Workers
+from monarch.rdma.paths.workers import Workers
 
 
 def threads() -> list[threading.Thread]:

@@ -14,7 +14,7 @@ Importing this package imports none of them, nor torch.
 
 Read `group`, then `coordinator`, `member` and `world`.
 
-Imports `_core.plane`, `actor`, `rdma`.
+Imports `_core.plane`, `actor`, `rdma`, `rdma.states`.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ import torch
 from .._lazy import counted_logger
 from .._ours import Folder
 from ..errors import ElasticError
-from ..rdma.distributed import is_distributed
+from ..rdma.states.distributed import is_distributed
 from .state import Empty, Keys, Whole, load_state_dicts, replaced, state_dicts
 
 _FORMAT = "torch.distributed.checkpoint"  # imported by those who write

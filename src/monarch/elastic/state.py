@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 
 from ..rdma import Shard, SharedState, pull, share_state
-from ..rdma.blocks import Block, cover
-from ..rdma.distributed import is_distributed
+from ..rdma.states.blocks import Block, cover
+from ..rdma.states.distributed import is_distributed
 
 _PULL_TIMEOUT = 600.0  # seconds; the end of the owner ends it at once
 Keys = tuple[Any, ...]

@@ -34,9 +34,8 @@ from .._words import tame
 from ..errors import MonarchError
 from ..logs import flush_logs
 from ..logs.aggregate import Aggregator
-from ..logs.entry import LogEntry
 from ..logs.filter import LineFilter, parse_level, parse_since
-from ..logs.line import LogLine
+from ..logs.line import LogEntry, LogLine
 from ..logs.text import dated
 from ..stacks import Stacks
 from ..stacks.gather import of_this_program

@@ -24,8 +24,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from .entry import LogEntry, alone
-from .line import LogLine
+from .line import LogEntry, LogLine, alone
 
 _MOST_KINDS = 4096  # that are remembered; the next one makes all of them new again
 _LONGEST = 4096  # characters; longer lines are shown alone

@@ -22,7 +22,7 @@ from .._core.plane import Note, Output, Source
 from .._ours import opened
 from .._rotating_file import RotatingFile
 from .._words import machine_of
-from .captured import log_line
+from .line import log_line
 
 _MOST_WAITING = 1 << 20  # characters of one proc that wait for the disk
 # seconds without a write after which procs don't wait for the disk any more, and after which a

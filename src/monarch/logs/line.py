@@ -1,8 +1,14 @@
-"""One line of a log, and its form in files."""
+"""A line of a log, its form in files, and the entry that shows one line, or several alike."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from .ranks import describe
+
+if TYPE_CHECKING:
+    from .._core.plane import Note, Output
 
 
 class LogLine(NamedTuple):
@@ -81,3 +87,51 @@ _LEFT_OUT = (None, None, None, "", "", "", None, "", *LogLine._field_defaults.va
 _END_OF_TIME = 1e12  # no number is what compares with nothing
 _REST = (str, int, str, str, str, int, str, str, int, str, str, str, str)
 _TYPES = ((float, *_REST), (int, *_REST))
+
+
+def log_lines(output: Output, job: str = "") -> Iterator[LogLine]:
+    """Yield the lines of an output.
+
+    Args:
+        output: What a proc has printed.
+        job: Id of the job, or of the program.
+    """
+    for note, texts in output.said:
+        for text in texts:
+            yield log_line(output, note, text, job)
+
+
+def log_line(output: Output, note: Note, text: str, job: str) -> LogLine:
+    """Return a line of an output, of those that have this note."""
+    source = output.source
+    return LogLine(
+        note.time or output.time, "log" if note.logger else output.stream, note.level, text,
+        source.host, source.mesh, source.rank, source.point, job,
+        source.incarnation, note.actor, note.endpoint, note.logger, note.location,
+    )  # fmt: skip
+
+
+class LogEntry(NamedTuple):
+    """A line, or the common form of several, shown at once.
+
+    Attributes:
+        line: The first of them.
+        text: Its text, with a range in place of each number that differs, such as ``0.31..0.52``.
+        lines: How many they are.
+        ranks: Who said them: coordinates by rank.
+    """
+
+    line: LogLine
+    text: str
+    lines: int
+    ranks: dict[int, str]
+
+    @property
+    def who(self) -> str:
+        """The ranks, as people write them."""
+        return describe(self.ranks)
+
+
+def alone(line: LogLine) -> LogEntry:
+    """A line that is shown by itself."""
+    return LogEntry(line, line.text, 1, {line.rank: line.point})

@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from .._words import named, tame
-from .entry import LogEntry
+from .line import LogEntry
 
 if TYPE_CHECKING:
     from .._core.plane import Output

@@ -9,7 +9,7 @@ import logging
 from datetime import datetime
 
 from .._words import in_job, named
-from .entry import LogEntry
+from .line import LogEntry
 from .terminal import TerminalStyle
 
 

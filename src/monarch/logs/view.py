@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import config
 from .aggregate import Aggregator
-from .captured import log_lines
-from .entry import LogEntry
-from .line import LogLine
+from .line import LogEntry, LogLine, log_lines
 from .terminal import TerminalStyle, coloured, is_terminal
 
 if TYPE_CHECKING:

@@ -4,29 +4,28 @@
 the owner's takes part. `RDMAAction` does many of these at a time. The path is chosen per buffer and
 process, and `RDMABuffer.explain` tells which.
 
-What lives here, bottom up: `memory`, what programs hand in; `ranges`, overlaps; `records`, what
-processes tell each other; `registry`, the owner's side; `leases`, the holder's side; `paths`, the
-ways to move bytes; `transfer`, which ties these together; `plane`, one per process; `buffer` and
-`action`, the public face; on top of it `state`, with `shards`, `tensors`, `seqlock` and `steps`,
-and `replica`, with `directory`. Importing this imports neither torch nor numpy.
+What lives here, bottom up: `memory`, what programs hand in; `grants`, what processes tell
+each other, the owner's side and the holder's; `paths`, the ways to move bytes; `transfer`, which
+ties these together; `plane`, one per process; `buffers`, the public face; on top of it `states`,
+whole state dicts and their replicas. Importing this imports neither torch nor numpy.
 
-What may not live here: data sent with messages (`_core.wire`). Read docs/rdma.md, then
-`registry`.
+What may not live here: data sent with messages (`_core.wire`). Read docs/rdma.md, then `transfer`
+and `grants`.
 
-Imports `_core.plane`, `actor`, `rdma.paths`.
+Imports `_core.plane`, `actor`, `rdma.buffers`, `rdma.grants`, `rdma.paths`, `rdma.states`.
 """
 
 from __future__ import annotations
 
 from .._public import publish
-from .action import RDMAAction
 from .availability import (
     describe_between_hosts,
     get_rdma_backend,
     is_ibverbs_available,
     is_rdma_available,
 )
-from .buffer import Explanation, RDMABuffer
+from .buffers.action import RDMAAction
+from .buffers.buffer import Explanation, RDMABuffer
 from .errors import (
     BufferAccessError,
     BufferDroppedError,
@@ -41,9 +40,9 @@ from .errors import (
     TransferTimeoutError,
 )
 from .paths.choice import PathReport
-from .replica import Replica
-from .shards import Shard, Split
-from .state import SharedState, empty_like, pull, push, share_state
+from .states.replica import Replica
+from .states.shards import Shard, Split
+from .states.state import SharedState, empty_like, pull, push, share_state
 
 __all__ = [
     "BufferAccessError", "BufferDroppedError", "Explanation", "InconsistentStateError", "NoPathError", "OwnerLostError",

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from .._core.plane import ControlRequest, ControlService, Hub, ProcAddress, handles, subscribe
 from ..errors import BackpressureError
-from . import records
-from .directories import Directories
 from .errors import UnavailableError
-from .leases import Leases
+from .grants import records
+from .grants.leases import Leases
+from .grants.registry import RefusedError, Registry
 from .memory import HostMemory, Memory, share_with_process
-from .nixl_agent import NixlAgent
-from .registry import RefusedError, Registry
-from .seqlock_owner import WORDS_SIZE, Writes
-from .workers import Workers
+from .paths.nixl_agent import NixlAgent
+from .paths.workers import Workers
+from .states.directories import Directories
+from .states.seqlock_owner import WORDS_SIZE, Writes
 
 if TYPE_CHECKING:
     from .paths.path import BufferLink

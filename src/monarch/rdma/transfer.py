@@ -15,15 +15,15 @@ from typing import NamedTuple
 
 from .._core.plane import PendingOperation, ProcAddress, Promise, completed
 from ..actor import Future
-from .control_rpc import ask, ask_for_life, refused
 from .errors import BufferAccessError, NoPathError, OwnerLostError, RDMAError, UnavailableError
-from .leases import Lease
+from .grants.control_rpc import ask, ask_for_life, refused
+from .grants.leases import Lease
+from .grants.records import Grant, Open, Refusal, here
 from .memory import HostMemory, Memory, memory_of
 from .paths.choice import choose, give_up
 from .paths.chunking import parts
 from .paths.path import BufferLink, Deadline, Piece
 from .plane import Plane
-from .records import Grant, Open, Refusal, here
 from .steps import Steps, in_turn, within
 
 _INLINE = 1 << 20

@@ -35,7 +35,7 @@ Floors, each built on those below it:
 Importing this package does not import torch: its names are looked up when they are first used. What
 may not live here: anything that actors without torch need. Read `instructions`, then `tensor`.
 
-Imports `_core.plane`, `actor`, `rdma`.
+Imports `_core.plane`, `actor`, `rdma`, `rdma.grants`.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def import_(
     try:
         result: Any = torch.empty(shape, dtype=dtype, device=device)
         offer = TakeOffer(source.uid, source.ticket)
-        from ..rdma.control_rpc import ask
+        from ..rdma.grants.control_rpc import ask
 
         found = ask(current_hub(), source.procs[worker.rank], offer, "a tensor").get()
         if isinstance(found, Exception):

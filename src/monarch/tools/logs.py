@@ -18,9 +18,8 @@ import typer
 from ..errors import MonarchError
 from ..job.find_logs import JobLogs, find_logs
 from ..logs.aggregate import Aggregator
-from ..logs.entry import LogEntry
 from ..logs.filter import LEVELS, LineFilter, parse_level, parse_since
-from ..logs.line import LogLine
+from ..logs.line import LogEntry, LogLine
 from ..logs.reader import MergedLines
 from ..logs.remote import RemoteLogs, open_remote
 from ..logs.terminal import coloured

@@ -28,9 +28,8 @@ from ..net.segment import Segment
 from ..supervision.failure import Failure, client_lost, host_lost
 from ..wire.address import AGENT, SYSTEM, ProcAddress
 from ..wire.frame import ROUTED, URGENT, Frame
-from .contracts import Hub
+from .contracts import Dispatch, Hub
 from .lifecycle import BROKEN, ENDED, STARTING, Instructions, Lifecycle
-from .local_origin import own_copy
 from .neighbours import GONE
 from .pressure import counted
 
@@ -281,3 +280,31 @@ class Backlog:
         self._bytes = sum(counted(frame) for frame, _ in kept)
         self._room.notify_all()
         return {frame.request for frame, _ in left} - {frame.request for frame, _ in kept}
+
+
+class LocalOrigin:
+    """The way back to a caller in the same process.
+
+    Args:
+        address: This process.
+        dispatch: Hands on the answers.
+    """
+
+    called = None
+
+    def __init__(self, address: ProcAddress, dispatch: Dispatch) -> None:
+        self.peer = address
+        self._dispatch = dispatch
+
+    def send(self, frame: Frame) -> bool:
+        self._dispatch(self, own_copy(frame))
+        return True
+
+
+def own_copy(frame: Frame) -> Frame:
+    """A frame with buffers that later writes of the sender cannot change, as if they had crossed a
+    socket.
+    """
+    if not frame.buffers:
+        return frame
+    return frame._replace(buffers=[bytearray(buffer) for buffer in frame.buffers])

@@ -62,8 +62,7 @@ from .contracts import Origin, Outgoing, PortSink, Pulse, Receiver, Request, Way
 from .control import ask_one
 from .control_records import ResolveProc
 from .inbound import Inbound, hello
-from .local_origin import LocalOrigin, own_copy
-from .local_peer import LocalPeer
+from .local_peer import LocalOrigin, LocalPeer, own_copy
 from .multicast import write_to_each
 from .neighbours import Neighbours
 from .overdue import Overdue

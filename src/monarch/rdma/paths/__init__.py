@@ -5,5 +5,5 @@ What lives here: one module per way, each with a `Path` that says whether it wor
 `transfer`. Every path passes tests/procs/test_rdma_paths.py. What may not live here: who owns the
 memory and who may read it, which is the business of the owner's `Registry`. Read `path` next.
 
-Imports `_core.plane`, `actor`, `rdma`.
+Imports `_core.plane`, `actor`, `rdma`, `rdma.grants`.
 """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ... import config
 from .. import errors
-from ..records import Grant
+from ..grants.records import Grant
 from .copy import CopyPath
 from .cuda_ipc import CudaPath
 from .messages import MessagesPath
@@ -17,7 +17,7 @@ from .path import BufferLink, Deadline, Path
 from .process_vm import VmPath
 
 if TYPE_CHECKING:
-    from ..leases import Lease
+    from ..grants.leases import Lease
     from ..plane import Plane
 
 PATHS: tuple[Path, ...] = (CopyPath(), VmPath(), CudaPath(), NixlPath(), MessagesPath())

@@ -6,15 +6,15 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..control_rpc import refused
+from ..grants.control_rpc import refused
+from ..grants.records import Grant
+from ..grants.registry import RefusedError
 from ..memory import DeviceMemory, HostMemory, Memory, as_tensor, synchronize
-from ..records import Grant
-from ..registry import RefusedError
 from .chunking import shares
 from .path import BufferLink, Deadline, Path, Piece
 
 if TYPE_CHECKING:
-    from ..leases import Lease
+    from ..grants.leases import Lease
     from ..plane import Plane
 
 

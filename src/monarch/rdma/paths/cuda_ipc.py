@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING, Any
 
 from ..._core.plane import subscribe
 from ...actor import Future
-from ..control_rpc import ask
 from ..errors import UnavailableError
+from ..grants.control_rpc import ask
+from ..grants.records import CudaRequest, Grant, Refusal, here
 from ..memory import DeviceMemory, open_shared
-from ..records import CudaRequest, Grant, Refusal, here
 from .chunking import parts
 from .copy import copy_memory
 from .path import BufferLink, Deadline, Path, Piece
 from .process_vm import ProcessWatch
 
 if TYPE_CHECKING:
-    from ..leases import Lease
+    from ..grants.leases import Lease
     from ..plane import Plane
 
 _PART = 256 << 20

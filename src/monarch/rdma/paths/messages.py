@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 from ... import config
 from ..._core.plane import subscribe
 from ...actor import Future
-from ..control_rpc import ask, refused
-from ..records import Get, Grant, Put, Refusal
+from ..grants.control_rpc import ask, refused
+from ..grants.records import Get, Grant, Put, Refusal
 from .chunking import parts
 from .path import BufferLink, Deadline, Path, Piece
 
 if TYPE_CHECKING:
-    from ..leases import Lease
+    from ..grants.leases import Lease
     from ..plane import Plane
 
 _CHUNK = 4 << 20

@@ -28,15 +28,15 @@ from typing import TYPE_CHECKING, Any
 from ... import config
 from ..._core.plane import Hub, ProcAddress
 from ..availability import is_ibverbs_available
-from ..control_rpc import OwnerWatch, ask
 from ..errors import RDMAError, UnavailableError
-from ..nixl_agent import NOT_INSTALLED, place_of
-from ..records import Grant, NixlOffer, NixlRequest, Refusal, here
+from ..grants.control_rpc import OwnerWatch, ask
+from ..grants.records import Grant, NixlOffer, NixlRequest, Refusal, here
 from .chunking import batches
+from .nixl_agent import NOT_INSTALLED, place_of
 from .path import BufferLink, Deadline, Path, Piece
 
 if TYPE_CHECKING:
-    from ..leases import Lease
+    from ..grants.leases import Lease
     from ..plane import Plane
 
 # seconds between two looks at a transfer, which has no way to wake anybody

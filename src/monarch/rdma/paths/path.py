@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import TransferTimeoutError
+from ..grants.records import Grant
 from ..memory import Memory
-from ..records import Grant
 
 if TYPE_CHECKING:
-    from ..leases import Lease
+    from ..grants.leases import Lease
     from ..plane import Plane
 
 

@@ -23,12 +23,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import OwnerLostError, RDMAError, UnavailableError
-from ..records import Grant, here
+from ..grants.records import Grant, here
 from .chunking import MOST_ROWS, shares
 from .path import BufferLink, Deadline, Path, Piece
 
 if TYPE_CHECKING:
-    from ..leases import Lease
+    from ..grants.leases import Lease
     from ..memory import HostMemory
     from ..plane import Plane
 
