@@ -13,7 +13,7 @@ from monarch._proc_stat import stat_of
 T = TypeVar("T")
 
 # Long enough for a machine that is busy with other tests; only a hang takes this long.
-PATIENCE = 60.0
+PATIENCE = 150.0
 
 # The largest pid of Linux: procs of `monarch.testing.local` have others.
 NO_PROCESS = 2**22

@@ -19,6 +19,7 @@ from helpers.actors import Echo
 from helpers.netns import NetHost
 from helpers.waiting import PATIENCE, wait_until
 from monarch.actor import Actor, HostMesh, attach_to_workers, endpoint
+from monarch.config import configured
 
 SECRET = "a secret of tests, which is long enough"
 _WORKER = (
@@ -180,7 +181,11 @@ def attached_cluster(
     with workers(count, tcp=tcp, env=env) as started:
         hosts = attach_to_workers(workers=started.addresses)
         hosts.initialized.get(timeout=PATIENCE)
-        with hosts.spawn_procs(name="warm_up") as procs:
+        # for what each host imports, under any load
+        with (
+            configured(host_spawn_ready_timeout="3min"),
+            hosts.spawn_procs(name="warm_up") as procs,
+        ):
             echo = procs.spawn("echo", Echo)
             procs.spawn("greeter", _Greeter).greet.call(echo).get(timeout=PATIENCE)
         yield Cluster(hosts, started)
