@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="distributed tensors need torch")
 import torch
 
 from monarch import rdma
-from monarch.rdma import control_rpc
+from monarch.rdma.grants import control_rpc
 from monarch.tensor_engine import devices, engine_transfer
 from monarch.tensor_engine.instructions import Definition
 from monarch.tensor_engine.loans import Loan
