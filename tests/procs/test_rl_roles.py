@@ -81,6 +81,24 @@ def test_groups_for_weights_that_were_lost_are_begun_again_with_older_ones(spawn
     assert len(buffer.sample(PLAN.groups, 2, order="oldest", batch=2).get()) == PLAN.groups
 
 
+def test_groups_that_grew_too_old_are_begun_again_before_new_ones(spawn: Spawn) -> None:
+    others = spawn(1)
+    writer: Any = others.spawn("writer", Writer, 0)
+    judge: Any = others.spawn("judge", Judge)
+    buffer = Buffer(others, 12, consume=True, max_age=0)
+    state = RolloutState()
+    for step in (0, 1, 2):  # of which the first two are lost with their trainers, and a checkpoint
+        writer.follow.call_one(step).get()
+        rollouts: Any = this_proc().spawn("rollouts", Rollouts, PLAN, state, writer, judge, buffer)
+        rollouts.progress.call_one(step, []).get()
+        wait_until(lambda: buffer.statistics().get().added == 4 * step + 4, what="all groups")  # noqa: B023
+        wait_until(lambda: not rollouts.state.call_one().get().begun, what="none is on its way")  # noqa: B023
+        state = rollouts.state.call_one().get()
+        rollouts.stop().get()
+    drawn = buffer.sample(PLAN.groups, 2, order="oldest", batch=2).get()
+    assert {group.task.number: group.version for group in drawn} == dict.fromkeys(range(4), 2)
+
+
 HALF_A_LINE = """
 def check(prompt, answer):
     import os, signal, time
