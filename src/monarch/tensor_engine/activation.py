@@ -58,13 +58,14 @@ def _explain(error: object) -> None:
 
 @cache
 def _plans_for_gpus() -> bool:
-    """Return whether this process has no GPU; operations for ranks then do not look for one.
+    """Return whether torch knows GPUs; operations for ranks look for none here.
 
     torch starts CUDA when an operation names a GPU, before a mode can intercept the operation.
+    Where there is a GPU, that makes no context: only what the operation does then would make one.
     """
     start, is_built = torch.cuda._lazy_init, torch.backends.cuda.is_built()
     if is_built and torch.cuda.is_available():
-        return False
+        return True
 
     def start_here() -> None:
         if active.get() is None:

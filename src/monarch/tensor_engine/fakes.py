@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_impls import op_implementations_dict
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -53,11 +54,8 @@ class Meta:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        self.shape = shape
-        self.stride = stride
-        self.offset = offset
-        self.dtype = dtype
-        self.device = device
+        self.shape, self.stride, self.offset = shape, stride, offset
+        self.dtype, self.device = dtype, device
         if device.type != "cpu":
             settings.read_all()
 
@@ -126,6 +124,9 @@ class _Faking(threading.local):
 
 
 _faking = _Faking()
+_start_gpu: Any = getattr(fake_tensor, "init_gpu_context", None)
+# some releases of torch make a tensor on a GPU before the first fake of one
+fake_tensor.init_gpu_context = lambda device: None if _faking.on else _start_gpu(device)
 _torch_logger.addFilter(_is_not_ours)
 
 
