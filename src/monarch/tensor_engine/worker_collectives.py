@@ -338,7 +338,7 @@ def _awaited(group: RankGroup, look: TensorLook) -> Any:
 
 
 def _move(group: RankGroup, look: TensorLook, **ways: Any) -> list[tuple[Any, Any]]:
-    """Start to ``send`` and ``recv`` what is a tensor; it must be kept until that is done."""
+    """Start to ``send`` and ``recv`` those that are tensors; keep them until that is done."""
     moved = [
         (what, _as_it_reads(data).contiguous())
         for what, data in ways.items()
