@@ -124,9 +124,10 @@ class _Faking(threading.local):
 
 
 _faking = _Faking()
-_start_gpu: Any = getattr(fake_tensor, "init_gpu_context", None)
+_torch_fakes: Any = fake_tensor
+_start_gpu: Any = getattr(_torch_fakes, "init_gpu_context", None)
 # some releases of torch make a tensor on a GPU before the first fake of one
-fake_tensor.init_gpu_context = lambda device: None if _faking.on else _start_gpu(device)
+_torch_fakes.init_gpu_context = lambda device: None if _faking.on else _start_gpu(device)
 _torch_logger.addFilter(_is_not_ours)
 
 

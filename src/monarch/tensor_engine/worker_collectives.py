@@ -344,7 +344,8 @@ def _move(group: RankGroup, look: TensorLook, **ways: Any) -> list[tuple[Any, An
         for what, data in ways.items()
         if isinstance(data, torch.Tensor)
     ]
-    backend, swaps = group.backend(look.device) if moved else None, len(moved) == 2
+    backend: Any = group.backend(look.device) if moved else None
+    swaps, works = len(moved) == 2, list[Any]()
     if look.device.type != "cpu":
         moved = [(what, _as_bytes(data)) for what, data in moved]
     if swaps:
