@@ -114,7 +114,8 @@ def test_each_page_says_of_what_program_it_is_and_how_that_is(tab: Tab) -> None:
         assert re.fullmatch(
             r"process \d+ · head · 6\d min · \w+ · SlurmJob\({'trainers': 2}, Slurm job 9\)", facts
         )
-        assert page.title().startswith("◷ slow · benchmarks.demo --fault straggler · ")
+        begins = "◷ slow · benchmarks.demo --fault straggler · "
+        page.wait_for_function("begins => document.title.startsWith(begins)", arg=begins)
         assert page.locator("link[rel=icon]").get_attribute("href") == "assets/late.svg"
     groups = page.locator("nav [role=group]").all_inner_texts()
     assert [text.split()[0] for text in groups] == ["Now", "Find", "Look", "Do"]

@@ -109,7 +109,7 @@ def test_now_says_what_is_wrong_and_shows_a_cell_for_each_rank(watched: Watched)
         assert all(len(line) <= 80 for line in seen.lines) and len(seen.lines) == 24
         await seen.enlarge()
         await seen.until(*shown, "a wait for another thread, or a lock")
-        assert len(seen.lines) == 60
+        await seen.holds(lambda: len(seen.lines) == 60, "a screen of 60 lines")
         [first] = [line for line in seen.lines if "Stuck" in line]
         assert first[:120].rstrip() and first[120:].startswith(
             ("tuidead", "tuislow")
