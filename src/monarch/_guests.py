@@ -11,14 +11,14 @@ from ._core import extension
 _OWN_RECORDS = """
     _kept_store actor.controllers control debugger.protocol environments.enter logs.keep logs.options
     programs stacks.capture stacks.host stacks.py_spy sync.host sync.reload sync.update
-    telemetry.at_fault telemetry.collect telemetry.watch tensor_engine.engine_transfer why.pace
+    telemetry.at_fault telemetry.collect telemetry.watch tensor_engine.worker.engine_transfer why.pace
 """
 """Modules of this package that have control records, and their handlers as `HANDLERS`."""
 
 GUESTS: dict[str, extension.Place | dict[str, extension.Place]] = {
     # calls and messages
     "repeat": "monarch.actor.retrying:kind_for",
-    "rref": "monarch.tensor_engine.endpoints:rref",
+    "rref": "monarch.tensor_engine.functions.endpoints:rref",
     "sampler": "monarch.telemetry.messages:start",
     "exporter": "monarch.telemetry.otlp:start",
     "span": "monarch.telemetry.spans:span",
@@ -47,7 +47,7 @@ GUESTS: dict[str, extension.Place | dict[str, extension.Place]] = {
     "html": "monarch.jupyter.html:shown",
     "progress": "monarch.actor.attach_progress:AttachProgress",
     # methods of meshes
-    "device_mesh": "monarch.tensor_engine.engine_meshes:device_mesh_of",
+    "device_mesh": "monarch.tensor_engine.tensors.engine_meshes:device_mesh_of",
     "stacks": "monarch.stacks.gather:of_hosts",
     "sync": "monarch.sync.push:sync_to",
     "mirror": "monarch.environments.mirror:mirror_to",

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from monarch.tensor_engine import OpaqueObject, OpaqueRef, get_active_mesh, remote
-from monarch.tensor_engine.in_process import refuse
+from monarch.tensor_engine.groups.in_process import refuse
 
 
 class Schedule(NamedTuple):

@@ -47,7 +47,7 @@ REASONS = {
     ],
     "it reads files of the package": [
         "admin/schemas.py", "config/_table.py", "dashboard/__init__.py", "debugger/dap.py", "tools/demo.py", "jupyter/rank_map.py",
-        "telemetry/tables.py", "tensor_engine/settings.py", "tools/cli.py",
+        "telemetry/tables.py", "tensor_engine/planning/settings.py", "tools/cli.py",
     ],
     "the user has named the path, for this": [
         "_core/net/trust.py", "elastic/checkpoint.py", "environments/requirements.py", "job/commands.py", "job/hosts.py",
@@ -60,7 +60,7 @@ REASONS = {
     "the workspace is read": ["sync/scan.py"],
     "it is a fresh folder of `tempfile`, which no other user can enter": [
         "admin/child.py", "admin/more.py", "job/kubernetes/forward.py", "job/process.py", "job/spmd.py", "stacks/py_spy.py",
-        "telemetry/torch_events.py", "tensor_engine/mesh_groups.py",
+        "telemetry/torch_events.py", "tensor_engine/tensors/mesh_groups.py",
     ],
     "it is a fresh name of random bytes": ["job/ssh/reach.py", "spmd/rank.py"],
     "it is below a folder that `own_folder` has checked, on a place where none can be moved": [

@@ -370,7 +370,7 @@ def test_a_rank_without_memory_fails_what_needs_it_and_nothing_else(spawn: Spawn
 def test_ctrl_c_gives_the_prompt_back_and_leaving_has_a_bound() -> None:
     run(
         """
-import monarch.tensor_engine.device_mesh as device_mesh
+import monarch.tensor_engine.tensors.device_mesh as device_mesh
 
 def interrupted(run):
     interrupt_soon()

@@ -45,7 +45,7 @@ from monarch.actor import (
 from monarch.config import configured
 from monarch.supervision import AllForOne, OneForOne
 from monarch.tensor_engine import RemoteException, spawn_tensor_engine
-from monarch.tensor_engine.mesh_groups import meeting_of
+from monarch.tensor_engine.tensors.mesh_groups import meeting_of
 
 if TYPE_CHECKING:
     from conftest import Spawn

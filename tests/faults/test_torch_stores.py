@@ -27,7 +27,7 @@ from monarch import inspect, reduce
 from monarch.actor import Actor, HostMesh, endpoint
 from monarch.elastic import ElasticGroup, World
 from monarch.spmd import setup_torch_elastic_env
-from monarch.tensor_engine.mesh_groups import meeting_of
+from monarch.tensor_engine.tensors.mesh_groups import meeting_of
 
 if TYPE_CHECKING:
     from conftest import Spawn

@@ -5,6 +5,6 @@ from __future__ import annotations
 
 def values_kept() -> int:
     """How many values the workers of this process keep; for `remote`."""
-    from monarch.tensor_engine.worker import workers
+    from monarch.tensor_engine.worker.worker import workers
 
     return sum(worker.count for worker in workers().values())

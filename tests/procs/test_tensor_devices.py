@@ -15,11 +15,12 @@ import torch
 
 from monarch import rdma
 from monarch.rdma.grants import control_rpc
-from monarch.tensor_engine import devices, engine_transfer
+from monarch.tensor_engine import devices
 from monarch.tensor_engine.instructions import Definition
-from monarch.tensor_engine.loans import Loan
-from monarch.tensor_engine.stream_rendezvous import Rendezvous
-from monarch.tensor_engine.templates import Template
+from monarch.tensor_engine.worker import engine_transfer
+from monarch.tensor_engine.worker.loans import Loan
+from monarch.tensor_engine.worker.stream_rendezvous import Rendezvous
+from monarch.tensor_engine.worker.templates import Template
 
 pytestmark = pytest.mark.torch
 

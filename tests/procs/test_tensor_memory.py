@@ -24,7 +24,7 @@ import torch
 from monarch import Stream, fetch_shard, inspect, remote
 from monarch.actor import Actor, endpoint
 from monarch.tensor_engine import TensorError
-from monarch.tensor_engine import engine as engine_module
+from monarch.tensor_engine.controller import engine as engine_module
 
 pytestmark = [
     pytest.mark.torch,

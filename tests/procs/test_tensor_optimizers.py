@@ -21,7 +21,7 @@ from torch.optim import lr_scheduler
 from helpers.each import for_each
 from monarch import fetch_shard, inspect, no_mesh
 from monarch.tensor_engine import distribute
-from monarch.tensor_engine.fakes import ValueNotHereError
+from monarch.tensor_engine.planning.fakes import ValueNotHereError
 
 pytestmark = [
     pytest.mark.torch,

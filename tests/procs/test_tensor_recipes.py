@@ -29,7 +29,7 @@ from helpers.each import for_each
 from monarch import inspect, no_mesh, remote
 from monarch.builtins.random import set_manual_seed_remote
 from monarch.tensor_engine import Tensor, distribute
-from monarch.tensor_engine.fakes import ValueNotHereError
+from monarch.tensor_engine.planning.fakes import ValueNotHereError
 
 pytestmark = [
     pytest.mark.torch,

@@ -29,8 +29,8 @@ from monarch.tensor_engine import (
     instructions,
     record,
     spawn_tensor_engine,
-    worker_collectives,
 )
+from monarch.tensor_engine.worker import worker_collectives
 
 pytestmark = [
     pytest.mark.torch,
@@ -57,7 +57,7 @@ _noted: list[str] = []
 
 
 def _programs() -> int:
-    from monarch.tensor_engine.worker import workers
+    from monarch.tensor_engine.worker.worker import workers
 
     return sum(len(worker._shared.programs) for worker in workers().values())
 
@@ -829,7 +829,7 @@ def test_what_was_made_in_a_block_may_end_in_a_recording(mesh: Any) -> None:
 def test_what_is_held_back_outlives_the_templates_of_its_time(
     mesh: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("monarch.tensor_engine.engine._PLANS", 4)
+    monkeypatch.setattr("monarch.tensor_engine.controller.engine._PLANS", 4)
     x = torch.arange(40)
 
     def picked(first: int) -> Any:
@@ -847,7 +847,7 @@ def test_what_is_held_back_outlives_the_templates_of_its_time(
 def test_recordings_of_kinds_that_are_not_used_any_more_are_forgotten(
     mesh: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("monarch.tensor_engine.recording._KINDS", 3)
+    monkeypatch.setattr("monarch.tensor_engine.recording.recording._KINDS", 3)
     counted = Counted(lambda x, step: x + step, verify=False)
     for step in range(10):
         counted(torch.ones(1), step)

@@ -19,8 +19,9 @@ pytest.importorskip("torch", reason="distributed tensors need torch")
 import torch
 
 from monarch import Stream, inspect, no_mesh, remote
-from monarch.tensor_engine import coalescing, record, settings
-from monarch.tensor_engine.settings import FLAGS, Scope
+from monarch.tensor_engine import coalescing, record
+from monarch.tensor_engine.planning import settings
+from monarch.tensor_engine.planning.settings import FLAGS, Scope
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -313,7 +314,7 @@ def test_a_flag_that_a_rank_does_not_take_fails_the_operation_and_leaves_the_oth
 @pytest.mark.processes("what torch starts with is seen in a new interpreter")
 def test_the_table_says_what_torch_starts_with() -> None:
     code = (
-        "from monarch.tensor_engine.settings import FLAGS;"
+        "from monarch.tensor_engine.planning.settings import FLAGS;"
         "print([n for n, flag in FLAGS.items() if flag.get() != flag.default])"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"

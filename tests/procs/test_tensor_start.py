@@ -54,9 +54,9 @@ def test_the_compiler_is_there_when_it_is_used_with_the_settings_made_before(use
     result = run_script(
         f"""
         import sys
-        import monarch.tensor_engine.fakes
+        import monarch.tensor_engine.planning.fakes
         import torch, torch._dynamo.config
-        with monarch.tensor_engine.fakes.faking():
+        with monarch.tensor_engine.planning.fakes.faking():
             torch.ones(2) + 1
         assert not any(name == "torch._dynamo.utils" for name in sys.modules)
         settings = torch._dynamo.config
@@ -67,7 +67,7 @@ def test_the_compiler_is_there_when_it_is_used_with_the_settings_made_before(use
         mode = torch._subclasses.fake_tensor.FakeTensorMode
         disguised = mode.__torch_dispatch__.__wrapped__.__dict__.get("__dynamo_disable")
         assert disguised is not mode.__torch_dispatch__.__wrapped__, "a compiler would look into it"
-        with monarch.tensor_engine.fakes.faking():
+        with monarch.tensor_engine.planning.fakes.faking():
             torch.ones(2) + 1
         """,
         timeout=90,
@@ -80,7 +80,7 @@ def test_a_process_group_is_made_without_the_compiler_and_then_with_it() -> None
     result = run_script(
         """
         import sys
-        import monarch.tensor_engine.fakes
+        import monarch.tensor_engine.planning.fakes
         import torch, torch.distributed as dist
 
         def make():

@@ -24,12 +24,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from helpers.each import for_each
 from helpers.waiting import wait_until
-from monarch.tensor_engine import devices, groups, runner, worker_collectives
-from monarch.tensor_engine.gloo import TIMEOUT
-from monarch.tensor_engine.groups import Communication, Known, RankGroup
+from monarch.tensor_engine import devices
+from monarch.tensor_engine.groups import groups
+from monarch.tensor_engine.groups.gloo import TIMEOUT
+from monarch.tensor_engine.groups.groups import Communication, Known, RankGroup
 from monarch.tensor_engine.instructions import MOVE, Poison
-from monarch.tensor_engine.torch_groups import TorchGroups
-from monarch.tensor_engine.worker_collectives import TensorLook
+from monarch.tensor_engine.worker import runner, worker_collectives
+from monarch.tensor_engine.worker.torch_groups import TorchGroups
+from monarch.tensor_engine.worker.worker_collectives import TensorLook
 
 
 class Backend:

@@ -438,7 +438,7 @@ def test_replays_give_back_the_memory_that_they_take(sim: Simulator) -> None:
 def test_replays_outlive_the_templates_of_their_time(
     sim: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("monarch.tensor_engine.engine._PLANS", 4)
+    monkeypatch.setattr("monarch.tensor_engine.controller.engine._PLANS", 4)
     a = torch.ones(40)
 
     @record

@@ -18,8 +18,9 @@ import torch
 from monarch import Stream, fetch_shard, get_active_mesh, inspect, reduce, remote, slice_mesh
 from monarch.actor import Actor, SupervisionError, endpoint
 from monarch.profiler import profile
-from monarch.tensor_engine import RemoteException, in_process
-from monarch.tensor_engine.groups import Meeting, RankGroup
+from monarch.tensor_engine import RemoteException
+from monarch.tensor_engine.groups import in_process
+from monarch.tensor_engine.groups.groups import Meeting, RankGroup
 from monarch.testing import LocalHosts, local
 
 pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's

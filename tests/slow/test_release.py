@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[2]
-MOST_BYTES = 1_830_000  # of the wheel: a decision, as more lines are
+MOST_BYTES = 1_840_000  # of the wheel: a decision, as more lines are
 INSTALLED = """
 import importlib.metadata as metadata, pathlib, monarch
 from monarch.dashboard import RECORDED, content

@@ -7,7 +7,7 @@ active mesh.
 
 Read `random`; `log` is the same, shorter.
 
-Imports `tensor_engine`.
+Imports `tensor_engine`, `tensor_engine.tensors`.
 """
 
 from __future__ import annotations

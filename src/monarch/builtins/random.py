@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from monarch.tensor_engine import remote
-from monarch.tensor_engine.collectives import STATE_BYTES
+from monarch.tensor_engine.tensors.collectives import STATE_BYTES
 
 
 @remote(propagate="inspect")

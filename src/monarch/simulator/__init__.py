@@ -20,7 +20,8 @@ workers need.
 
 Read `simulator`, then `model` and `interpreter`.
 
-Imports `actor`, `tensor_engine`.
+Imports `actor`, `tensor_engine`, `tensor_engine.controller`, `tensor_engine.groups`,
+`tensor_engine.planning`, `tensor_engine.tensors`, `tensor_engine.worker`.
 """
 
 from __future__ import annotations

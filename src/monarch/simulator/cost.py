@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.flop_counter import flop_registry
 
-from monarch.tensor_engine import fakes, no_mesh
-from monarch.tensor_engine.fakes import Meta
-from monarch.tensor_engine.functions import find
+from monarch.tensor_engine import no_mesh
 from monarch.tensor_engine.instructions import Definition, Input, Number
-from monarch.tensor_engine.plans import operator
-from monarch.tensor_engine.settings import scope
+from monarch.tensor_engine.planning import fakes
+from monarch.tensor_engine.planning.fakes import Meta
+from monarch.tensor_engine.planning.plans import operator
+from monarch.tensor_engine.planning.settings import scope
+from monarch.tensor_engine.worker.functions import find
 
 from .machine import Machine
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from monarch.tensor_engine.executor import Ranks, Segment, nowhere
+from monarch.tensor_engine.controller.executor import Ranks, Segment, nowhere
 
 from .model import Model
 

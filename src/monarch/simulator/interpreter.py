@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 from monarch.tensor_engine import no_mesh
-from monarch.tensor_engine.collectives import reduced_shape
-from monarch.tensor_engine.executor import Ranks
-from monarch.tensor_engine.fakes import Meta, contiguous
-from monarch.tensor_engine.functions import name_of
+from monarch.tensor_engine.controller.executor import Ranks
 from monarch.tensor_engine.instructions import MAIN, Call
+from monarch.tensor_engine.planning.fakes import Meta, contiguous
+from monarch.tensor_engine.tensors.collectives import reduced_shape
+from monarch.tensor_engine.worker.functions import name_of
 
 from . import cost
 from .cohorts import Cohort, Cohorts, Span
@@ -163,7 +163,7 @@ class Interpreter:
         work, writes = cost.touching(metas, made), [call.inputs.index(ref) for ref in call.writes]
         self._compute(ranks, stream, name, site, work, inputs, call.outputs or (), seconds, writes)
 
-    # moves: the counterparts of functions of `tensor_engine.worker_collectives`
+    # moves: the counterparts of functions of `tensor_engine.worker.worker_collectives`
 
     def _move_define_groups(
         self, ranks: Ranks, stream: int, site: int, number: int, meeting: Any, groups: Any
@@ -275,7 +275,7 @@ class Interpreter:
         )
         self.recorder.received(ticket, ranks.ranks, stream, self._memory.values[output])
 
-    # borrows: see `tensor_engine.borrows`
+    # borrows: see `tensor_engine.tensors.borrows`
 
     def _move_offer(self, ranks: Ranks, stream: int, site: int, ticket: int, value: int) -> None:
         self._offered[ticket] = self._memory.values[value]

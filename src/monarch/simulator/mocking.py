@@ -10,7 +10,7 @@ from typing import Any
 
 from monarch.actor import Actor, ProcMesh, patch_actor
 from monarch.tensor_engine import DeviceMesh
-from monarch.tensor_engine.engine import Engine, substitute_engines
+from monarch.tensor_engine.controller.engine import Engine, substitute_engines
 
 from .simulator import Simulator
 

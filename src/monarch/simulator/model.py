@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 import torch
 
 from monarch.tensor_engine import instructions, no_mesh
-from monarch.tensor_engine.executor import Ranks, Segment, answer, answers, nowhere
-from monarch.tensor_engine.functions import name_of
+from monarch.tensor_engine.controller.executor import Ranks, Segment, answer, answers, nowhere
+from monarch.tensor_engine.worker.functions import name_of
 
 from .cohorts import Span
 from .cost import OperationTemplate
@@ -27,7 +27,7 @@ from .replays import Replay, awaited, check_meeting
 
 
 class Model(Interpreter):
-    """See `tensor_engine.executor.Executor`.
+    """See `tensor_engine.controller.executor.Executor`.
 
     Args:
         hosts: How many hosts there are.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monarch.tensor_engine.fakes import Meta
+from monarch.tensor_engine.planning.fakes import Meta
 
 from .cohorts import Cohort
 from .machine import Machine

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from monarch.tensor_engine.engine import living_streams
+from monarch.tensor_engine.controller.engine import living_streams
 from monarch.tensor_engine.instructions import MAIN
-from monarch.tensor_engine.streams import stream_of
+from monarch.tensor_engine.tensors.streams import stream_of
 
 from .cohorts import Span
 from .tensor_events import BorrowInfo, SendTensorInfo, TensorEvents

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from monarch.tensor_engine.executor import Ranks
+from monarch.tensor_engine.controller.executor import Ranks
 from monarch.tensor_engine.instructions import CALL, MOVE, Instruction, Program
 
 from .moves import Moves

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from monarch.tensor_engine import DeviceMesh
-from monarch.tensor_engine.engine_meshes import mesh_over
-from monarch.tensor_engine.groups import Meeting
+from monarch.tensor_engine.groups.groups import Meeting
+from monarch.tensor_engine.tensors.engine_meshes import mesh_over
 
 from . import graph, history, picture, trace
 from .history import History

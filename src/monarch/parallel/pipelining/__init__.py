@@ -5,7 +5,7 @@ it. `opaque` is for stages of which the modules were made on the ranks.
 
 Read `schedules`, then `runtime`.
 
-Imports `tensor_engine`.
+Imports `tensor_engine`, `tensor_engine.tensors`.
 """
 
 from ..._public import publish

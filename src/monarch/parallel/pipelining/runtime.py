@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from monarch import tensor_engine
-from monarch.tensor_engine.streams import Borrow
+from monarch.tensor_engine.tensors.streams import Borrow
 
 from .opaque import OwnModule, mesh_of
 from .opaque import get_parameter_udf as get_parameter_udf  # where programs of 0.7 import it from
