@@ -383,7 +383,7 @@ def fetch():
     inspect(x + 1)
 
 def run_far_ahead():
-    monarch.tensor_engine.engine._STRETCH = 100
+    monarch.tensor_engine.controller.engine._STRETCH = 100
     while True:
         x.add_(1)
 
