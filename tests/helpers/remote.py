@@ -215,11 +215,11 @@ def _client(started: Workers, per_host: int) -> Iterator[tuple[HostMesh, Any, An
         if per_host:
             procs = hosts.spawn_procs(per_host={"g": per_host}, name="procs")
             actors = procs.spawn("members", Member)
-            actors.pid.call().get(timeout=30)
+            actors.pid.call().get(timeout=150)
         yield hosts, procs, actors
     finally:
         thaw(started)
-        shutdown_context(host_timeout=0.3).get(timeout=30)
+        shutdown_context(host_timeout=0.3).get(timeout=150)
 
 
 def hurt(started: Workers, index: int, how: str) -> int:
@@ -271,7 +271,7 @@ def within_bound(start: float, slack: float = SLACK) -> None:
     assert taken < BOUND + slack, taken
 
 
-def run(source: str, *, timeout: float = 80.0) -> ScriptResult:
+def run(source: str, *, timeout: float = 200.0) -> ScriptResult:
     """Run a script that begins as this module says; nothing of it may be left."""
     begin = "from helpers.remote import *\n\nif __name__ == '__main__':\n"
     return run_program(begin + textwrap.indent(textwrap.dedent(source), "    "), timeout=timeout)

@@ -106,7 +106,7 @@ def _send_signals(
 def run_script(
     source: str,
     *,
-    timeout: float = 80.0,
+    timeout: float = 200.0,
     cwd: Path | None = None,
     files: Mapping[str, str] | None = None,
     env: Mapping[str, str] | None = None,
@@ -211,7 +211,7 @@ def program(*parts: str) -> str:
     return "\n".join([f"import sys\nsys.path.append({TESTS!r})", *map(textwrap.dedent, parts)])
 
 
-def run_program(*parts: str, timeout: float = 80.0) -> ScriptResult:
+def run_program(*parts: str, timeout: float = 200.0) -> ScriptResult:
     """Runs a `program`, which must end well and leave nothing."""
     result = run_script(program(*parts), timeout=timeout)
     assert result.exit_code == 0, str(result)
