@@ -80,7 +80,7 @@ START = """
 """
 
 
-def run(source: str, *, timeout: float = 80.0) -> ScriptResult:
+def run(source: str, *, timeout: float = 200.0) -> ScriptResult:
     return run_program(START, source, timeout=timeout)
 
 
