@@ -96,6 +96,9 @@ class Rollouts(Actor):
         self.step = step
         for number in used:
             self.there.pop(number, None)
+            # this may come before the answer of `add`
+            self.flying.pop(number, None)
+            self.again.discard(number)
             del self.expired[number]
         for number, (rollout, oldest) in list(self.flying.items()):
             if oldest > step:  # steps were lost with their trainers: no weights are so new
@@ -146,8 +149,8 @@ class Rollouts(Actor):
             except SupervisionError:  # it is started again, empty, or has this group already
                 await asyncio.sleep(0.1)
             else:
-                self.there[number] = group.version
-                del self.flying[number]
+                if self.flying.pop(number, None) is not None:  # else it is used already
+                    self.there[number] = group.version
         self.samples.add(len(answers), {"kind": asked.kind})
         self._fill()
 

@@ -99,6 +99,60 @@ def test_groups_that_grew_too_old_are_begun_again_before_new_ones(spawn: Spawn) 
     assert {group.task.number: group.version for group in drawn} == dict.fromkeys(range(4), 2)
 
 
+class Late(Actor):
+    """Stands for a buffer: it has what it gets at once, and says so later."""
+
+    def __init__(self) -> None:
+        self.keys: list[object] = []
+        self.says_so = asyncio.Event()
+
+    @concurrent_endpoint
+    async def take(self, key: object) -> None:
+        self.keys.append(key)
+        await self.says_so.wait()
+
+    @concurrent_endpoint
+    async def has(self) -> list[object]:
+        return self.keys
+
+    @concurrent_endpoint
+    async def say_so(self) -> None:
+        self.says_so.set()
+
+
+class LateBuffer:
+    def __init__(self, actor: Any) -> None:
+        self.actor = actor
+
+    def add(self, group: object, version: int, *, key: object) -> Any:
+        return self.actor.take.call_one(key)
+
+    async def state(self) -> None:
+        return None
+
+
+def test_a_group_that_is_used_before_its_buffer_has_answered_is_not_begun_again(
+    spawn: Spawn,
+) -> None:
+    others = spawn(1)
+    writer: Any = others.spawn("writer", Writer, 3)
+    judge: Any = others.spawn("judge", Judge)
+    late: Any = others.spawn("late", Late)
+    buffer: Any = LateBuffer(late)
+    rollouts: Any = this_proc().spawn(
+        "rollouts", Rollouts, PLAN, RolloutState(), writer, judge, buffer
+    )
+    rollouts.progress.call_one(0, []).get()
+    wait_until(lambda: len(late.has.call_one().get()) == 4, what="all groups")
+    rollouts.progress.call_one(1, [0, 1, 2, 3]).get()
+    late.say_so.call_one().get()
+    wait_until(lambda: set(rollouts.state.call_one().get().there) == {4, 5, 6, 7}, what="others")
+    rollouts.progress.call_one(5, [4, 5, 6, 7]).get()
+    writer.follow.call_one(5).get()
+    wait_until(lambda: len(rollouts.state.call_one().get().there) == 4, what="the next ones")
+    assert sorted(late.has.call_one().get()) == [(number, 0) for number in range(12)]
+
+
 HALF_A_LINE = """
 def check(prompt, answer):
     import os, signal, time
