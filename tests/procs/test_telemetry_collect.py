@@ -41,11 +41,11 @@ class Asks(Actor):
 
 
 def test_actors_procs_and_meshes_are_joined_by_their_ids(spawn: Spawn) -> None:
-    actors = spawn({"gpus": 3}, name="trainers").spawn("trainer", Echo)
+    actors = spawn({"gpus": 3}, name="trainers").spawn("joined", Echo)
     pids = actors.pid.call().get().values()
     found = tables("actors", "procs", "meshes", "hosts")
     assert not found.left_out
-    mine = [row for row in found.rows("actors") if row["name"] == "trainer"]
+    mine = [row for row in found.rows("actors") if row["name"] == "joined"]
     assert [
         (row["rank"], row["pid"], row["status"], row["class"])
         for row in sorted(mine, key=lambda row: row["rank"])
