@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from itertools import accumulate
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 P = ParamSpec("P")
@@ -111,9 +112,9 @@ def _load(place: Place | None) -> Any:
         return None
     module, _, name = place.partition(":")
     try:
-        # first: waits where a thread is about to
-        import_module(module.rpartition(".")[0] or module)
-        return getattr(import_module(module), name)
+        # packages first, outermost first: waits where another thread is about to import one
+        *_, found = map(import_module, accumulate(module.split("."), "{}.{}".format))
+        return getattr(found, name)
     except ModuleNotFoundError as error:
         # else it is there, and lacks what it needs itself
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
