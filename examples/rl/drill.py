@@ -94,7 +94,8 @@ class Drill:
 
 def send(what: signal.Signals, *pids: int) -> str:
     for pid in pids:
-        os.kill(pid, what)
+        with suppress(ProcessLookupError):  # it has ended meanwhile, and the others go on
+            os.kill(pid, what)
     return f"{what.name} to {', '.join(map(str, pids))}"
 
 
