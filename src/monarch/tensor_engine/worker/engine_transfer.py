@@ -120,6 +120,11 @@ class ShardSource(NamedTuple):
     procs: dict[int, ProcAddress]
 
 
+def as_it_reads(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with its values in memory: ``conj()`` and others only take a note."""
+    return tensor.resolve_conj().resolve_neg()
+
+
 def export(
     worker: StreamState, site: int, source: int, ticket: int, takers: dict[int, int]
 ) -> None:
@@ -130,10 +135,9 @@ def export(
         if isinstance(given, Poison):
             contents = [given] * count
         elif given.numel():
-            copy = given.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
-            from ...rdma import (
-                RDMABuffer,  # most programs have one engine, and start sooner without
-            )
+            copy = as_it_reads(given).clone(memory_format=torch.contiguous_format)
+            # here: most programs have one engine, and start sooner without
+            from ...rdma import RDMABuffer
 
             if copy.is_cuda:  # who reads it waits for no stream of this process
                 worker.communication.await_gpu()

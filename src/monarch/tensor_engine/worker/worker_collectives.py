@@ -142,7 +142,7 @@ def reduce(worker: StreamState, site: int, reduction: Reduction) -> None:
         data = (
             torch.zeros(look.shape, dtype=look.dtype, device=look.device)
             if poison is not None
-            else _as_it_reads(given)
+            else engine_transfer.as_it_reads(given)
         )
         exchange = group.start_exchange(poison, data)
         out = written if isinstance(written, torch.Tensor) else None
@@ -314,11 +314,6 @@ def _send_header(group: RankGroup, given: Any) -> tuple[Any, torch.Tensor]:
     return group.cpu.send([header], 1 - group.index, _TAG), header
 
 
-def _as_it_reads(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor with its values in memory: ``conj()`` and others only take a note."""
-    return tensor.resolve_conj().resolve_neg()
-
-
 def _receive(group: RankGroup, look: TensorLook) -> Any:
     result = _awaited(group, look)
     for work, _ in _move(group, look, recv=result):
@@ -340,7 +335,7 @@ def _awaited(group: RankGroup, look: TensorLook) -> Any:
 def _move(group: RankGroup, look: TensorLook, **ways: Any) -> list[tuple[Any, Any]]:
     """Start to ``send`` and ``recv`` those that are tensors; keep them until that is done."""
     moved = [
-        (what, _as_it_reads(data).contiguous())
+        (what, engine_transfer.as_it_reads(data).contiguous())
         for what, data in ways.items()
         if isinstance(data, torch.Tensor)
     ]
