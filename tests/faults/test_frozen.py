@@ -15,7 +15,7 @@ import pytest
 
 from helpers.ahead import several_at_a_time
 from helpers.effort import shortened
-from helpers.scripts import ScriptResult, program, run_program, run_script
+from helpers.scripts import LIMIT, ScriptResult, program, run_program, run_script
 
 START = """
     import ctypes, os, signal, subprocess, sys, threading, time
@@ -80,7 +80,7 @@ START = """
 """
 
 
-def run(source: str, *, timeout: float = 200.0) -> ScriptResult:
+def run(source: str, *, timeout: float = LIMIT) -> ScriptResult:
     return run_program(START, source, timeout=timeout)
 
 

@@ -23,8 +23,8 @@ import monarch.actor
 from helpers.faults import Faults
 from helpers.netns import Network
 from helpers.processes import wait_stopped
-from helpers.scripts import ScriptResult, run_program
-from helpers.waiting import wait_gone, wait_until
+from helpers.scripts import LIMIT, ScriptResult, run_program
+from helpers.waiting import PATIENCE, wait_gone, wait_until
 from helpers.workers import SECRET, Workers, children_of, wait_for_procs, workers, workers_on
 from monarch.actor import (
     Actor,
@@ -215,11 +215,11 @@ def _client(started: Workers, per_host: int) -> Iterator[tuple[HostMesh, Any, An
         if per_host:
             procs = hosts.spawn_procs(per_host={"g": per_host}, name="procs")
             actors = procs.spawn("members", Member)
-            actors.pid.call().get(timeout=150)
+            actors.pid.call().get(timeout=PATIENCE)
         yield hosts, procs, actors
     finally:
         thaw(started)
-        shutdown_context(host_timeout=0.3).get(timeout=150)
+        shutdown_context(host_timeout=0.3).get(timeout=PATIENCE)
 
 
 def hurt(started: Workers, index: int, how: str) -> int:
@@ -271,7 +271,7 @@ def within_bound(start: float, slack: float = SLACK) -> None:
     assert taken < BOUND + slack, taken
 
 
-def run(source: str, *, timeout: float = 200.0) -> ScriptResult:
+def run(source: str, *, timeout: float = LIMIT) -> ScriptResult:
     """Run a script that begins as this module says; nothing of it may be left."""
     begin = "from helpers.remote import *\n\nif __name__ == '__main__':\n"
     return run_program(begin + textwrap.indent(textwrap.dedent(source), "    "), timeout=timeout)

@@ -22,6 +22,7 @@ from helpers.leaks import describe
 
 TESTS = str(Path(__file__).parent.parent)
 TAG = "MONARCH_TEST_SCRIPT"
+LIMIT = 200.0  # seconds of a script: fewer than a test has, so that its output is shown
 # seconds: what a program started is gone this soon after its end, however it ends
 GONE_WITHIN = 2.0
 SLACK = 13.0  # seconds more, for a machine that runs other things as well
@@ -106,7 +107,7 @@ def _send_signals(
 def run_script(
     source: str,
     *,
-    timeout: float = 200.0,
+    timeout: float = LIMIT,
     cwd: Path | None = None,
     files: Mapping[str, str] | None = None,
     env: Mapping[str, str] | None = None,
@@ -211,7 +212,7 @@ def program(*parts: str) -> str:
     return "\n".join([f"import sys\nsys.path.append({TESTS!r})", *map(textwrap.dedent, parts)])
 
 
-def run_program(*parts: str, timeout: float = 200.0) -> ScriptResult:
+def run_program(*parts: str, timeout: float = LIMIT) -> ScriptResult:
     """Runs a `program`, which must end well and leave nothing."""
     result = run_script(program(*parts), timeout=timeout)
     assert result.exit_code == 0, str(result)
