@@ -453,6 +453,10 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "owner's host lost": (
                 "tests/faults/test_lost_hosts_between.py::test_what_actors_of_the_lost_host_owned_elsewhere_ends[kill]",
             ),
+            "a process there killed, or ended otherwise": (
+                "tests/faults/test_deaths_between_hosts.py::test_a_write_of_a_process_that_has_ended_is_not_waited_for",
+                "tests/faults/test_deaths_between_hosts.py::test_what_a_process_that_has_ended_owned_on_another_host_ends",
+            ),
             "The bound for all of it is 5 s": (
                 "tests/faults/test_lost_hosts_midway.py::test_stopping_ends_within_the_bound_and_is_no_failure[freeze-procs.stop()]",
             ),

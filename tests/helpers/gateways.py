@@ -138,6 +138,7 @@ class Host:
         self.callers: dict[int, str] = {}
         self.gone_hosts: set[str] = set()
         self.told: list[tuple[str, ProcAddress]] = []
+        self.callers_ended: set[tuple[str, ProcAddress]] = set()
         self.large = False
         self.gateway = Gateway(self, world.fanout, 1000, RECONNECT, 10.0)
         self.gateway.names = {name}
@@ -177,6 +178,9 @@ class Host:
         return ended
 
     def _get(self, address: ProcAddress, route: Route, frame: Frame) -> None:
+        if frame.kind == GONE:
+            self.callers_ended.add((address.proc, route.source))
+            return
         assert frame.kind in (CALL, PORT)
         assert frame.flags & STANDING == 0
         self.got.setdefault((address.proc, route.source), []).append(frame.target)
@@ -285,3 +289,20 @@ def unanswered(world: World) -> list[tuple[str, int, ProcAddress]]:
         for target, rank in asked
         if not host.answers[request].get(rank)
     ]
+
+
+def untold(world: World) -> list[tuple[str, str, ProcAddress]]:
+    """Who serves in vain: a host, its process, and the one that has asked that, and has ended."""
+    found = []
+    for host in world.hosts.values():
+        told = {*host.told, *host.callers_ended}
+        found += [
+            (host.name, proc, source)
+            for proc, source in host.got
+            if host.alive and proc not in host.ended
+            if source.proc in world.hosts[source.host].ended
+            # the loss of a host says it of all its processes
+            and source.host not in host.gone_hosts
+            and told.isdisjoint([(proc, source), (proc, source.agent)])
+        ]
+    return found

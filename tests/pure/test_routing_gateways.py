@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from helpers.gateways import PATIENCE, World, unanswered
+from helpers.gateways import PATIENCE, World, unanswered, untold
 from monarch._core.wire.address import AGENT, ProcAddress
 from monarch._core.wire.frame import EXPLICIT, STANDING
 
@@ -82,6 +82,7 @@ class Traffic:
     def check(self) -> None:
         world = self.world
         assert unanswered(world) == []
+        assert untold(world) == []
         for host in world.hosts.values():
             for (proc, source), numbers in host.got.items():
                 assert numbers == sorted(set(numbers)), (
@@ -183,6 +184,9 @@ def test_processes_may_end_at_any_moment(seed: int) -> None:
     for target in traffic.random.sample(traffic.everywhere, 12):
         host = traffic.world.hosts[target.host]
         traffic.world.after(traffic.random.random() * 12, partial(host.end, target.proc))
+    for client in traffic.clients:
+        host = traffic.world.hosts[client]
+        traffic.world.after(traffic.random.random() * 12, partial(host.end, "p1"))
     traffic.world.run(300)
     traffic.check()
 

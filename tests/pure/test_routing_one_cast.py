@@ -323,9 +323,10 @@ def test_the_end_of_a_process_is_told_by_way_of_the_standing_cast_that_has_asked
         worker.gateway.from_proc(reply(rank))
     worker.sent.clear()
     worker.gateway.proc_ended(ProcAddress(SELF, "p1"), ENDED)
-    worker.gateway.proc_ended(other, ENDED)  # which nobody has asked
     ((to, sent),) = worker.sent
     assert (to, sent.kind, sent.flags) == ("client", REPLIES, DONE | PROMPT), "and not once more"
+    worker.gateway.proc_ended(other, ENDED)  # no process has asked it, and it has asked some
+    assert worker.told_elsewhere() == [(ProcAddress(host, ""), other) for host in WORKERS[1:3]]
 
 
 def test_a_cast_whose_turn_never_comes_is_answered_for_each_process() -> None:

@@ -182,12 +182,11 @@ def _settle(service: ControlService, request: ControlRequest, record: records.Se
 @handles(records.NixlRequest)
 def _nixl(service: ControlService, request: ControlRequest, record: records.NixlRequest) -> None:
     plane = plane_of(service.hub)
-    _offer(
-        plane,
-        request,
-        record.claim,
-        lambda memory: plane.nixl(request.peer).offer(record.claim, memory),
-    )
+
+    def offer(memory: Memory) -> Any:
+        return plane.nixl(request.peer).offer(record.claim, memory)
+
+    _offer(plane, request, record.claim, offer)
 
 
 @handles(records.CudaRequest)
@@ -226,9 +225,8 @@ def _put(service: ControlService, request: ControlRequest, record: records.Put) 
 
     def write() -> None:
         data = memoryview(record.data)
-        plane.registry.memory(record.claim, record.offset, data.nbytes, write=True).write(
-            record.offset, data
-        )
+        memory = plane.registry.memory(record.claim, record.offset, data.nbytes, write=True)
+        memory.write(record.offset, data)
 
     plane.workers.submit(lambda: answer_with(request, write))
 

@@ -88,7 +88,9 @@ def begin(
     name: str,
     category: str,
     fields: Mapping[str, Value] | None = None,
-    ends: Iterable[int] = (),
+    arrows: Iterable[int] = (),
+    *,
+    instant: bool = False,
 ) -> bytes:
     """Return the begin of a slice; slices on a track are nested, and written in order.
 
@@ -98,35 +100,16 @@ def begin(
         name: What the viewer shows.
         category: Category of the slice.
         fields: Details, by name.
-        ends: Ids of the arrows that end here.
+        arrows: Ids of those that end here.
+        instant: It takes no time, so it is not ended, and the arrows start here.
     """
-    return _event(at, track, _BEGIN, _named(name, category, fields) + _fixeds(48, ends))
+    kind, field = (_INSTANT, 47) if instant else (_BEGIN, 48)
+    return _event(at, track, kind, _named(name, category, fields) + _fixeds(field, arrows))
 
 
 def end(at: int, track: int) -> bytes:
     """The innermost slice of a track that has not ended ends."""
     return _event(at, track, _END, b"")
-
-
-def instant(
-    at: int,
-    track: int,
-    name: str,
-    category: str,
-    fields: Mapping[str, Value] | None = None,
-    starts: Iterable[int] = (),
-) -> bytes:
-    """Return an event that takes no time.
-
-    Args:
-        at: Time, in nanoseconds.
-        track: Id of the track.
-        name: What the viewer shows.
-        category: Category of the event.
-        fields: Details, by name.
-        starts: Ids of the arrows that start here.
-    """
-    return _event(at, track, _INSTANT, _named(name, category, fields) + _fixeds(47, starts))
 
 
 def _event(at: int, track: int, kind: int, more: bytes) -> bytes:

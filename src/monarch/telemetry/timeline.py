@@ -298,10 +298,9 @@ def _events(track: int, lane: Sequence[_Slice]) -> Iterator[bytes]:
         fields, arrows = each.fields, each.arrows
         while ends and ends[-1] <= begin:
             yield perfetto.end(ends.pop(), track)
-        if category == SEND:
-            yield perfetto.instant(begin, track, name, category, fields, arrows)
-        else:
-            yield perfetto.begin(begin, track, name, category, fields, arrows)
+        sent = category == SEND
+        yield perfetto.begin(begin, track, name, category, fields, arrows, instant=sent)
+        if not sent:
             ends.append(each.end * 1000)
     while ends:
         yield perfetto.end(ends.pop(), track)

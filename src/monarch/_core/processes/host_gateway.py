@@ -134,12 +134,9 @@ class HostGateway:
 
     def gone(self, proc: ProcAddress, frame: Frame) -> None:
         self.answer(proc.proc, frame)
-        if proc.proc == AGENT:
-            self._hub.others.arrived(frame, asks=True)
-            return
         peer = self._hub.peers.get(proc)
-        if peer is not None and peer.connection is not None:
-            peer.send(frame)
+        if proc.proc == AGENT or (peer is not None and peer.connection is not None):
+            self.to_procs([(proc, frame)])
 
     def host_gone(self, host: str, failure: Failure) -> None:
         self._on_host_gone(host)

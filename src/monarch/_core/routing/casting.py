@@ -114,7 +114,7 @@ class Casting:
         cast = Cast(header, call, None, None, bool(frame.flags & STANDING))
         self._casts[cast.key] = cast
         for entry in entries:
-            self._gateway.asks(header.source, entry.host)
+            self._gateway.asks(header.source, entry.host, True)
         singles = [Branch(entry.host, index, index + 1) for index, entry in enumerate(alone)]
         for branch in (*singles, *casts.split(entries, len(alone), len(entries), self._fanout)):
             self._hand_down(cast, call, header, branch)

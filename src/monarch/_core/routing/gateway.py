@@ -31,6 +31,7 @@ from .route import Route, gone, read_route, with_order, with_route
 
 _RESUMED = 2.0  # seconds in which late messages come over a link that is back
 _LATE = 60.0  # seconds after which nothing more is expected of a process that has ended
+_ASKED = ""  # in place of the name of a process: each one there that the ended one has asked
 _DIAL = Frame(DIAL, 0, 0, 0, 0, 0, b"", b"")
 
 
@@ -98,9 +99,9 @@ class Gateway:
         self._behind: dict[str, str | None] = {}  # its own frames came from there
         self._above: dict[str, str | None] = {}  # casts came from there
         self._held: dict[str, list[Frame]] = {}  # what waits until one of them dials
-        # host -> who sends there through this gateway; dicts as sets that keep their order, so that
-        # runs can be repeated
-        self._asking: dict[str, dict[ProcAddress, None]] = {}
+        # host -> who sends there through this gateway, and whether more than answers; dicts keep
+        # their order, so that runs can be repeated
+        self._asking: dict[str, dict[ProcAddress, bool]] = {}
         # process here -> who has talked to it, by which of our names
         self._asked: dict[str, dict[Lane, None]] = {}
         # where something was sent that waits for something before it
@@ -146,8 +147,9 @@ class Gateway:
         for lane in asked:
             if lane not in told:
                 self.tell(lane.source, ProcAddress(lane.host, address.proc), failure)
-        for sources in self._asking.values():
-            sources.pop(address, None)
+        for host, sources in self._asking.items():
+            if sources.pop(address, False):  # last, so that those who have asked it hear first
+                self.tell(ProcAddress(host, _ASKED), address, failure)
         self._casting.ended(address)
         if not failure.restarts:
             # not of one that starts again: receivers compare numbers of its next incarnation with
@@ -268,7 +270,7 @@ class Gateway:
                 self.tell(route.source, ProcAddress(host, AGENT), host_lost(host, reason))
             return
         if self._is_owed_an_end(route, frame):
-            self.asks(route.source, host)
+            self.asks(route.source, host, frame.kind in (CALL, PORT))
         if hop:
             self.outside.to_host(hop, frame)
 
@@ -291,8 +293,9 @@ class Gateway:
 
     def _arrived(self, route: Route, frame: Frame) -> None:
         if frame.kind == GONE:
-            self._heard_gone(route.source, frame)
-            self.outside.gone(route.to, frame)
+            self._heard_gone(route, frame)
+            if route.to.proc != _ASKED:
+                self.outside.gone(route.to, frame)
         elif frame.kind == DIAL:
             if has_address(route.to.host):
                 return  # the answer to what this host has asked: the way is known now
@@ -349,9 +352,10 @@ class Gateway:
 
     # who has talked to whom, and is told of ends
 
-    def asks(self, source: ProcAddress, host: str) -> None:
-        """A process sends something to a host through this gateway."""
-        self._asking.setdefault(host, {})[source] = None
+    def asks(self, source: ProcAddress, host: str, calls: bool) -> None:
+        """A process sends something to a host through this gateway: a call, or an answer."""
+        sources = self._asking.setdefault(host, {})
+        sources[source] = calls or sources.get(source, False)
 
     def is_asked(self, address: ProcAddress, source: ProcAddress) -> None:
         """A process of this host gets something from another host's."""
@@ -365,20 +369,34 @@ class Gateway:
         else:
             self.pass_on(Route(to, who), frame)
 
-    def _heard_gone(self, who: ProcAddress, frame: Frame) -> None:
+    def _heard_gone(self, route: Route, frame: Frame) -> None:
         failure: Failure = pickle.loads(frame.payload)
+        who = route.source
         if who.proc != AGENT:
+            self._asked.get(route.to.proc, {}).pop(Lane(who, route.to.host), None)  # it is told
+            if route.to.proc == _ASKED:
+                self._caller_ended(who, failure)
             if not failure.restarts:
-                self.outside.call_later(_LATE, lambda: self._forget_order(who))
+                self.outside.call_later(_LATE, lambda: self._forget_caller(who, failure))
         elif has_address(who.host):
             # its next life numbers anew, and expects the same
             self.numbering.lost(who.host)
         else:
             self.host_gone(who.host, failure)
 
-    def _forget_order(self, source: ProcAddress) -> None:
+    def _caller_ended(self, who: ProcAddress, failure: Failure) -> None:
+        """A process of another host has ended: tell those here that it has asked something."""
+        for proc, lanes in self._asked.items():
+            for name in self.names:
+                if Lane(who, name) in lanes:
+                    del lanes[Lane(who, name)]
+                    to = ProcAddress(name, proc)
+                    self.outside.to_procs([(to, gone(to, who, failure))])
+
+    def _forget_caller(self, who: ProcAddress, failure: Failure) -> None:
         for name in self.names:
-            self.reordering.forget(Lane(source, name))
+            self.reordering.forget(Lane(who, name))
+        self._caller_ended(who, failure)  # again: something of it may have come late
 
     def host_gone(self, host: str, failure: Failure) -> None:
         """A host is lost, or has left: all who have to do with it are told."""
@@ -392,7 +410,7 @@ class Gateway:
         for proc, lanes in self._asked.items():
             there = [lane for lane in lanes if lane.source.host == host]
             if there:
-                asking[ProcAddress(there[0].host, proc)] = None
+                asking[ProcAddress(there[0].host, proc)] = False
             for lane in there:
                 del lanes[lane]
         stood = self.reordering.leave(host)
