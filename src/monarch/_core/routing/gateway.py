@@ -147,7 +147,7 @@ class Gateway:
         for lane in asked:
             if lane not in told:
                 self.tell(lane.source, ProcAddress(lane.host, address.proc), failure)
-        for host, sources in self._asking.items():
+        for host, sources in list(self._asking.items()):
             if sources.pop(address, False):  # last, so that those who have asked it hear first
                 self.tell(ProcAddress(host, _ASKED), address, failure)
         self._casting.ended(address)
@@ -386,7 +386,7 @@ class Gateway:
 
     def _caller_ended(self, who: ProcAddress, failure: Failure) -> None:
         """A process of another host has ended: tell those here that it has asked something."""
-        for proc, lanes in self._asked.items():
+        for proc, lanes in list(self._asked.items()):  # telling one may show that it has ended
             for name in self.names:
                 if Lane(who, name) in lanes:
                     del lanes[Lane(who, name)]
