@@ -173,7 +173,7 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
 # what the lines are for. What stands on the engine (attaching hosts, repeated calls, drawings of
 # meshes) is in `monarch.actor`, and does not count as the engine's.
 MOST_LINES = 73_999
-MOST_LINES_OF_THE_ENGINE = 19_010
+MOST_LINES_OF_THE_ENGINE = 19_000
 MOST_LINES_OF_A_FILE = 500
 MOST_LINES_OF_A_FUNCTION = 50
 MOST_LONGER_FUNCTIONS = 20  # to become none: split what you touch

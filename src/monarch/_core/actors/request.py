@@ -198,6 +198,10 @@ class _MeshCall(_PerRank):
         self._extent = extent
         self._left = len(procs)
         self._failed: FailedCall | None = None
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Make what a kind of call needs beside."""
 
     def connection(self) -> Lendable | None:
         hub = current_hub()
@@ -313,17 +317,9 @@ class StreamCall(_MeshCall):
 
     __slots__ = ("_answered", "futures")
 
-    def __init__(
-        self,
-        endpoint: str,
-        uid: int,
-        procs: Sequence[ProcAddress],
-        extent: Extent,
-        site: CallSite | None = None,
-    ) -> None:
-        super().__init__(endpoint, uid, procs, extent, site)
+    def _prepare(self) -> None:
         self._answered: list[int] = []
-        futures: Any = (Promise(self, RankFuture).future for _ in procs)
+        futures: Any = (Promise(self, RankFuture).future for _ in self._procs)
         self.futures: deque[RankFuture[Any]] = deque(futures)
 
     def _silent(self) -> list[tuple[int, ProcAddress]]:

@@ -115,9 +115,7 @@ class HostGateway:
         for address, frame in frames:
             if address.proc == AGENT:
                 self._hub.others.arrived(frame, asks=True)
-                continue
-            failure = self._hub.peer_for(address, frame).send(frame, segment)
-            if failure is not None:
+            elif failure := self._hub.peer_for(address, frame).send(frame, segment):
                 ended.append((address, failure))
         return ended
 
