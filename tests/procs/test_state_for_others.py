@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,10 @@ class Follows(Actor):
                 await self.follower.changed.wait()
         values = {each for tensor in self.state.values() for each in tensor.flatten().tolist()}
         return self.follower.version, sorted(values), repr(self.follower)
+
+    @concurrent_endpoint
+    async def heard(self) -> bool:
+        return self.follower.changed.is_set()
 
     @concurrent_endpoint
     async def close(self) -> bool:
@@ -127,6 +132,19 @@ def test_where_a_trainer_died_followers_keep_what_they_have_until_another_publis
         what="its next ones",
     )
     board.stop().get()
+
+
+def test_a_follower_that_is_asked_no_more_logs_nothing_of_a_board_that_ended(
+    spawn: Spawn, caplog: pytest.LogCaptureFixture
+) -> None:
+    board = _board()
+    follower = spawn().spawn("follows", Follows, board)
+    assert follower.pulled.call_one().get() is False
+    board.stop().get()
+    wait_until(lambda: follower.heard.call_one().get(), what="the end of the board")
+    follower.stop().get()
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 def test_without_a_board_there_is_no_news_for_ever(spawn: Spawn) -> None:

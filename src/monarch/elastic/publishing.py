@@ -166,7 +166,7 @@ class StateFollower:
         """
         if self._listening is None:
             self._listening = asyncio.create_task(self._listen())
-            self._listening.add_done_callback(lambda _: self.changed.set())
+            self._listening.add_done_callback(self._heard_the_last)
         if self._listening.done():
             self._listening.result()
         had = self._has
@@ -201,6 +201,11 @@ class StateFollower:
             for name, each in self._state.items():
                 each.copy_(self._staged[name])
             self._has, self.version = (news.publisher, step), step
+
+    def _heard_the_last(self, listening: asyncio.Task[None]) -> None:
+        if not listening.cancelled():
+            listening.exception()  # for `pull`, if it is called again; asyncio would log it
+        self.changed.set()
 
     async def _listen(self) -> None:
         publisher = step = -1
