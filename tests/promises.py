@@ -508,6 +508,9 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "each future of a `stream`": (
                 "tests/procs/test_calls.py::test_each_future_of_a_stream_raises_on_its_own",
             ),
+            "a call, the explicit response port of which the called actor has sent on": (
+                "tests/faults/test_forgotten_ports.py::test_a_call_whose_port_was_handed_on_ends_with_the_actor_that_was_called",
+            ),
             "`receiver.recv().get()`": (
                 "tests/procs/test_futures_elsewhere.py::test_a_receiver_that_is_tied_to_a_call_raises_when_that_has_failed",
             ),

@@ -86,6 +86,18 @@ class Forgetful(Actor):
         del self.kept[:]
 
     @endpoint
+    def answer_one(self, text: str) -> None:
+        self.kept.pop(0).send(text)
+
+    @endpoint
+    def take(self, port: Port[str]) -> None:
+        self.kept.append(port)
+
+    @endpoint(explicit_response_port=True)
+    def give_to(self, port: Port[str], other: Forgetful) -> None:
+        other.take.broadcast(port)
+
+    @endpoint
     def count_kept(self) -> int:
         return len(self.kept)
 
@@ -337,3 +349,14 @@ def test_a_port_may_be_dropped_wherever_garbage_is_collected(spawn: Spawn) -> No
     careless.collect_garbage.call_one().get()
     for future in futures:
         check_forgotten(future.exception(), "careless.forget")
+
+
+def test_a_call_whose_port_was_handed_on_ends_with_the_actor_that_was_called(spawn: Spawn) -> None:
+    desk, other = (spawn(1).spawn(name, Forgetful) for name in ("desk", "other"))
+    answered, unanswered = (desk.give_to.call_one(other) for _ in range(2))
+    wait_until(lambda: other.count_kept.call_one().get() == 2, what="both ports")
+    other.answer_one.call_one("from another").get()
+    assert answered.get() == "from another"
+    desk.stop().get()
+    with pytest.raises(SupervisionError, match="stopped"):
+        unanswered.get()
