@@ -1,8 +1,8 @@
 """The gateway of a host, a pure state machine: frames and events in, frames out.
 
 A gateway passes on what processes of its host send elsewhere, hands what arrives to them in the
-order of each sender (`order`), takes part in casts (`casting`), and tells those who have talked to
-a process, or to a host, that it has ended.
+order of each sender (`order`), takes part in casts (`casting`), and tells processes of the end of
+another, or of a host, that they have asked something, or that has asked them.
 
 Hosts with an address, ``tcp://...``, are dialed. A host without one, such as a client's, is reached
 over the link that its own frames come on. A host that knows it only by way of a cast asks it, up
