@@ -1,6 +1,7 @@
 """What code of a proc of `monarch.testing.local` finds in its process: a pid, signals, an end, time."""
 
 import asyncio
+import logging
 import os
 import signal
 import threading
@@ -235,6 +236,15 @@ class Stuck(Actor):
 
 
 doors: list[threading.Lock] = []
+
+
+def test_the_level_of_the_root_logger_is_as_before_after_the_block() -> None:
+    before = logging.root.level
+    with local() as hosts:
+        procs = hosts.spawn_procs({"gpus": 1})
+        procs.logging_option(level=logging.CRITICAL).get()
+        assert logging.root.level == logging.CRITICAL
+    assert logging.root.level == before
 
 
 def test_a_block_that_can_not_end_says_which_actor_waits_where(

@@ -2,12 +2,14 @@
 
 While `local` is active, some functions of `os`, `signal`, `time` and `asyncio` do to a proc what
 they do to a process: in threads that take turns, and with the pid of a proc. Such threads give up
-their turn where they wait for an event, a condition or a future of `concurrent.futures`.
+their turn where they wait for an event, a condition or a future of `concurrent.futures`. What procs
+make of the level of the root logger lasts as long.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import threading
@@ -87,6 +89,7 @@ def surroundings(network: Network) -> Iterator[None]:
         return real_patches() if proc is None else proc.patches
 
     with ExitStack() as replaced:
+        replaced.callback(logging.root.setLevel, logging.root.level)  # `logging_option` sets it
         for owner, name, function in (
             (os, "getpid", getpid),
             (os, "kill", kill),
