@@ -213,6 +213,7 @@ def test_an_answer_with_times_is_drawn_and_the_tables_of_today_come_first(tab: T
     page = tab.open(f"sql?{urlencode({'q': ' '.join(OVER_TIME.split())})}")
     said = chart(tab, "Over time").get_attribute("aria-label")
     assert re.search(r"head \d+\.?\d*, trainers\[0\] on h0 \d", said), said
+    page.locator("main > dl dt").nth(11).wait_for()  # of another question than the chart's
     tables = page.locator("main > dl dt").all_inner_texts()
     assert tables[:3] == ["procs", "actors", "hosts"] and len(tables) == 12
     page.locator("summary", has_text="others").click()
