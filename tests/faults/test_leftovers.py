@@ -32,6 +32,10 @@ STUBBORN = (
 
 class Starts(Actor):
     @endpoint
+    def session(self) -> tuple[int, int, int]:
+        return os.getpid(), os.getpgid(0), os.getsid(0)
+
+    @endpoint
     def program(self, session: bool = False) -> int:
         return subprocess.Popen(["sleep", "100"], start_new_session=session).pid
 
@@ -73,6 +77,21 @@ def test_what_an_actor_has_started_ends_with_a_proc_that_dies(spawn: Spawn, faul
         starts.die.call_one().get(timeout=30)
     wait_gone(pid)
     faults.wait_for(1)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_procs_are_sessions_of_their_own_where_asked_for_and_end_as_ever(
+    spawn: Spawn, own: bool
+) -> None:
+    with configured(proc_sessions=own):
+        procs = spawn(2)
+    starts = procs.spawn("starts", Starts)
+    pids = starts.program.call().get(timeout=30).values()
+    found = starts.session.call().get().values()
+    assert [pid == group for pid, group, _ in found] == [True, True]
+    assert [pid == session for pid, _, session in found] == [own, own]
+    procs.stop().get(timeout=30)
+    assert not any(map(is_alive, pids))
 
 
 @pytest.mark.parametrize("how", ["session", "knob"])

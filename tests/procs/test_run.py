@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import signal
 import sys
 import textwrap
@@ -402,6 +403,14 @@ def test_only_the_ranks_that_are_asked_for_are_shown(home: Home) -> None:
         home, "monarch.tools run", source, "--nproc-per-node", "3", "--local-ranks-filter", "0,2"
     )
     assert "rank 0 speaks" in said and "rank 2 speaks" in said and "rank 1 speaks" not in said
+
+
+def test_each_rank_is_a_session_of_its_own_as_under_torchrun(home: Home) -> None:
+    source = "import os\nprint('session', os.getsid(0), os.getppid() == os.getsid(0))\n"
+    said = launch(home, "monarch.tools run", source, "--nproc-per-node", "2")
+    found = re.findall(r"session (\d+) (\w+)", said)
+    assert len({session for session, _ in found}) == 2, said
+    assert {leads for _, leads in found} == {"True"}, "that of the proc which runs the script"
 
 
 def test_modules_and_programs_run_as_well(home: Home) -> None:

@@ -270,7 +270,8 @@ def launch(hosts: actor.HostMesh, options: Options) -> Outcome:
     launcher: Any = actor.this_proc().spawn("launcher", Launcher, hosts, options)
     before: dict[int, Any] = {}
     # ranks put another head before their lines
-    with configured(prefix_with_rank=False) if options.line_prefix else nullcontext():
+    prefix = configured(prefix_with_rank=False) if options.line_prefix else nullcontext()
+    with configured(proc_sessions=True), prefix:
         running = launcher.run.call_one()
         try:
             if threading.current_thread() is threading.main_thread():

@@ -239,7 +239,7 @@ class Spawner:
                 _seeds.of_rank(of_proc(request.config, start.env), start.rank, start.incarnation), request.nesting, request.logging,
                 tuple(os.fstat(fd).st_ino for fd in theirs[1:]), start.log_level,
             )  # fmt: skip
-            pid = self._fork(*theirs)
+            pid = self._fork(bool(request.config.get("proc_sessions")), *theirs)
             if pid == 0:
                 # the child has closed these numbers, and may have given them to other files: the
                 # `finally` below must not close them
@@ -261,7 +261,7 @@ class Spawner:
                 os.close(fd)
         return None
 
-    def _fork(self, listener: int, out: int, err: int) -> int:
+    def _fork(self, own_session: bool, listener: int, out: int, err: int) -> int:
         """Fork; in the child, keep nothing but the listener and the output pipes."""
         parent = os.getpid()
         for stream in (sys.stdout, sys.stderr):
@@ -272,7 +272,7 @@ class Spawner:
         if pid:
             return pid
         try:
-            self._become_child(parent, out, err, listener)
+            self._become_child(parent, out, err, listener, own_session)
             self._control.detach()  # closed with all other descriptors
         except BaseException as error:
             _die(error)
@@ -281,12 +281,13 @@ class Spawner:
     # in the child
 
     @staticmethod
-    def _become_child(parent: int, out: int, err: int, listener: int) -> None:
+    def _become_child(parent: int, out: int, err: int, listener: int, own_session: bool) -> None:
         ChildWatch.forget()
         signal.signal(signal.SIGCONT, signal.SIG_DFL)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         main_guard.forks_procs = False
-        os.setpgid(0, 0)  # Ctrl-C in the terminal is for the client
+        # at least a group of its own: Ctrl-C in the terminal is for the client
+        os.setsid() if own_session else os.setpgid(0, 0)
         # again: the kernel clears the signal of the parent's end on a fork
         die_with_parent(parent)
         null = os.open(os.devnull, os.O_RDONLY)
