@@ -89,7 +89,10 @@ def typed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     [word for modules in cli._GROUPS.values() for words in modules.values() for word in words],
 )
 def test_what_a_command_says_and_raises_is_text(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def fails(*first: str) -> Callable[..., None]:
         def run(**options: Any) -> None:
@@ -105,6 +108,7 @@ def test_what_a_command_says_and_raises_is_text(
 
         return run
 
+    caplog.set_level("WARNING")  # so that the one before comes back: a command logs from INFO on
     monkeypatch.setattr("logging.root.handlers", [])
     monkeypatch.setattr(cli, "commands", fails)
     said = typed([command], capsys)
