@@ -125,14 +125,14 @@ print(store.get("one"), store.get("three"))
 def test_who_waits_for_keys_goes_on_when_the_last_of_them_is_there(home: Home) -> None:
     with ours() as port:
         script = home.program(WAITS)
-        waiting = [home._start([script, str(port)], {}) for _ in range(2)]
+        waiting = [home.popen([script, str(port)], {}) for _ in range(2)]
         store = client(port)
         wait_until(lambda: store.add("waiting", 0) == 2, what="those who wait")
         store.set("three", "3")
         store.append("two", "2")
         store.add("one", 1)
         for program in waiting:
-            assert home._finish(program, 0).startswith("b'1' b'3'")
+            assert home.finish(program, 0).startswith("b'1' b'3'")
 
 
 def test_what_is_no_query_ends_its_connection_and_no_other() -> None:
@@ -240,7 +240,7 @@ def test_ranks_of_a_script_meet_where_another_user_is_not_let_in(
     met = [json.loads(place.read_text()) for place in places]
     answered = tried_by_a_stranger(*{way for _, way, _, _ in met})
     (home.folder / "tried").touch()
-    home._finish(running, 0)
+    home.finish(running, 0)
     if job:
         home.monarch("kill")
     assert not answered

@@ -39,7 +39,7 @@ class Home:
         self, source: str, *args: str, env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[str]:
         """Start a program, given as text, in this folder."""
-        return self._start([self.program(source), *args], env or {})
+        return self.popen([self.program(source), *args], env or {})
 
     def program(self, source: str) -> str:
         """Write a program into this folder; returns its path."""
@@ -54,24 +54,24 @@ class Home:
         self, source: str, *args: str, env: Mapping[str, str] | None = None, exit_code: int = 0
     ) -> str:
         """What the program prints, on stdout and then on stderr; it must end with `exit_code`."""
-        return self._finish(self.start(source, *args, env=env), exit_code)
+        return self.finish(self.start(source, *args, env=env), exit_code)
 
     def monarch(self, *args: str, env: Mapping[str, str] | None = None, exit_code: int = 0) -> str:
         """What the command `monarch` prints."""
-        return self._finish(self._start(["-m", "monarch.tools", *args], env or {}), exit_code)
+        return self.finish(self.popen(["-m", "monarch.tools", *args], env or {}), exit_code)
 
     def monarch_started(
         self, *args: str, env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[str]:
         """Start the command `monarch`."""
-        return self._start(["-m", "monarch.tools", *args], env or {})
+        return self.popen(["-m", "monarch.tools", *args], env or {})
 
     @contextmanager
     def worker(self, *args: str, env: Mapping[str, str] | None = None) -> Iterator[str]:
         """The address of a worker that `monarch worker` runs for the length of a block."""
         with socket.create_server(("127.0.0.1", 0)) as free:
             address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-        worker = self._start(
+        worker = self.popen(
             ["-m", "monarch.tools", "worker", "--listen", address, *args], env or {}
         )
         assert worker.stderr is not None
@@ -107,9 +107,10 @@ class Home:
             except ProcessLookupError:
                 continue
 
-    def _start(
+    def popen(
         self, args: list[str], env: Mapping[str, str], stdin: int = subprocess.DEVNULL
     ) -> subprocess.Popen[str]:
+        """Start Python with these arguments, in this folder."""
         return subprocess.Popen(
             [sys.executable, *args],
             cwd=self.folder,
@@ -120,7 +121,8 @@ class Home:
             text=True,
         )
 
-    def _finish(self, program: subprocess.Popen[str], exit_code: int) -> str:
+    def finish(self, program: subprocess.Popen[str], exit_code: int) -> str:
+        """Wait for the end of a program, which must be `exit_code`; what it has printed."""
         try:
             out, err = program.communicate(timeout=_PATIENCE)
         except subprocess.TimeoutExpired:

@@ -235,7 +235,7 @@ def test_a_worker_serves_until_a_client_shuts_it_down(home: Home) -> None:
 
 
 def test_a_worker_says_on_which_port_it_listens_and_when_whom_it_has_refused(home: Home) -> None:
-    worker = home._start(
+    worker = home.popen(
         ["-m", "monarch.tools", "worker", "--listen", "tcp://127.0.0.1:0", "--json"],
         {"MONARCH_SECRET": "long enough for a secret"},
     )
@@ -323,7 +323,7 @@ def test_without_its_libraries_the_command_says_what_to_install(home: Home) -> N
 
 
 def test_the_end_of_a_worker_on_ctrl_c_leaves_nothing(home: Home) -> None:
-    worker = home._start(
+    worker = home.popen(
         ["-m", "monarch.tools", "worker", "--listen", f"ipc://{home.temporary}/w"], {}
     )
     assert worker.stderr is not None
@@ -335,7 +335,7 @@ def test_the_end_of_a_worker_on_ctrl_c_leaves_nothing(home: Home) -> None:
 
 
 def test_a_worker_whose_agent_was_killed_says_so(home: Home) -> None:
-    worker = home._start(
+    worker = home.popen(
         ["-m", "monarch.tools", "worker", "--listen", f"ipc://{home.temporary}/w"], {}
     )
     assert worker.stderr is not None

@@ -127,14 +127,14 @@ def test_a_job_that_a_program_has_started_is_that_of_exec_and_shell(home: Home) 
 
 def test_ctrl_c_reaches_the_command_and_lines_come_while_it_runs(cluster: Home) -> None:
     script = "trap 'echo interrupted; exit 9' INT; echo waiting; while true; do sleep 0.05; done"
-    program = cluster._start(
+    program = cluster.popen(
         ["-m", "monarch.tools", "exec", "--mesh", "first", "bash", "-c", script], {}
     )
     assert program.stdout is not None
     try:
         assert ["waiting" in program.stdout.readline() for _ in range(2)] == [True, True]
         program.send_signal(signal.SIGINT)
-        assert cluster._finish(program, 9).count("interrupted") == 2
+        assert cluster.finish(program, 9).count("interrupted") == 2
     finally:
         program.kill()
         program.wait()

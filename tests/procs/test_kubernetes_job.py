@@ -120,7 +120,7 @@ def worker_of(kubernetes: Kubernetes, pod: str) -> int:
 def test_lost_workers_and_clients_leave_the_rest_usable_and_pods_come_again(
     home: Home, kubernetes: Kubernetes
 ) -> None:
-    client = home._start([home.program(SERVICE)], in_cluster(kubernetes), subprocess.PIPE)
+    client = home.popen([home.program(SERVICE)], in_cluster(kubernetes), subprocess.PIPE)
     assert client.stdin is not None and client.stdout is not None
     assert client.stdout.readline() == "['hosts-0', 'hosts-1']\n"
     killed = worker_of(kubernetes, "hosts-1")
@@ -152,7 +152,7 @@ def test_the_end_of_a_pod_is_told_as_kubernetes_tells_it(
     killed = "its container 'worker' has ended with exit status 137: OOMKilled"
     evicted = "Evicted: The node was low on resource: memory."
     for told in (killed, evicted):
-        client = home._start([home.program(USE + program)], in_cluster(kubernetes), subprocess.PIPE)
+        client = home.popen([home.program(USE + program)], in_cluster(kubernetes), subprocess.PIPE)
         assert client.stdout is not None
         assert client.stdout.readline() == "hosts-0\n"
         if told is killed:
@@ -173,7 +173,7 @@ def phases(kubernetes: Kubernetes) -> set[str]:
 def test_workers_of_a_job_that_no_client_uses_end_by_themselves(
     home: Home, kubernetes: Kubernetes
 ) -> None:
-    client = home._start(
+    client = home.popen(
         [home.program(SERVICE)],
         in_cluster(kubernetes, LIMIT="5", CONTROLLER="Job"),
         subprocess.PIPE,
@@ -255,7 +255,7 @@ needs_kubectl = pytest.mark.skipif(
 def test_a_program_outside_of_the_cluster_reaches_its_pods_through_kubectl(
     home: Home, kubernetes: Kubernetes
 ) -> None:
-    client = home._start([home.program(OUTSIDE), "stay"], outside(kubernetes), subprocess.PIPE)
+    client = home.popen([home.program(OUTSIDE), "stay"], outside(kubernetes), subprocess.PIPE)
     assert client.stdin is not None and client.stdout is not None
     said = client.stdout.readline()
     assert said == "['hosts-0', 'hosts-1']\n", client.communicate()[1]
@@ -392,7 +392,7 @@ def test_a_watch_that_is_too_old_and_a_server_that_is_away_hold_up_nothing(
     job.kill()
     """
     )
-    client = home._start([home.program(program)], in_cluster(kubernetes), subprocess.PIPE)
+    client = home.popen([home.program(program)], in_cluster(kubernetes), subprocess.PIPE)
     wait_until((home.folder / "applied").exists, what="the pods to be asked for")
     kubernetes.expired = True
     kubernetes.requests.clear()
@@ -476,7 +476,7 @@ def test_a_job_that_kueue_has_queued_says_so_and_runs_when_it_is_admitted(
     kubernetes.admit("another")
     assert kubernetes.processes() == []
     kubernetes.admit("research")
-    assert home._finish(client, 0).startswith("2\n")
+    assert home.finish(client, 0).startswith("2\n")
     home.wait_nothing_left()
 
 
@@ -498,7 +498,7 @@ def test_a_mesh_grows_and_shrinks_and_lost_pods_are_replaced(
     print(ask(job.state().hosts))
     job.kill()
     """
-    client = home._start([home.program(USE + program)], in_cluster(kubernetes), subprocess.PIPE)
+    client = home.popen([home.program(USE + program)], in_cluster(kubernetes), subprocess.PIPE)
     assert client.stdin is not None and client.stdout is not None
     assert client.stdout.readline() == "['hosts-0-x']\n"
     assert client.stdout.readline() == "['hosts-0-x', 'hosts-1-x']\n"
@@ -532,7 +532,7 @@ def test_pods_of_a_job_that_have_completed_are_not_replaced_and_scale_says_so(
             print(error)
     job.kill()
     """
-    client = home._start([home.program(USE + program)], in_cluster(kubernetes), subprocess.PIPE)
+    client = home.popen([home.program(USE + program)], in_cluster(kubernetes), subprocess.PIPE)
     assert client.stdin is not None and client.stdout is not None
     assert client.stdout.readline() == "['hosts-0-x', 'hosts-1-x']\n"
     assert client.stdout.readline() == "ended\n"
@@ -584,7 +584,7 @@ def test_the_example_trains_on_pods_from_outside_of_the_cluster(
     config = str(kubernetes.folder / "kubeconfig")
     # else it stays in the folder for temporary files
     torch = {"TORCHINDUCTOR_CACHE_DIR": str(home.folder / "torch")}
-    said = home._finish(home._start([example, "ours:1", "1", "0", config], torch), 0)
+    said = home.finish(home.popen([example, "ours:1", "1", "0", config], torch), 0)
     assert "2 ranks, loss of each: 0.0" in said
     home.monarch("kill")
 

@@ -105,8 +105,8 @@ def launch(
     (home.folder / "script.py").write_text(textwrap.dedent(source))
     leaves_files = launcher.startswith("torch") or "import torch" in source
     env = {"TMPDIR": str(home.folder)} if leaves_files else {}
-    return home._finish(
-        home._start(["-m", *launcher.split(), *options, "script.py", *args], env), exit_code
+    return home.finish(
+        home.popen(["-m", *launcher.split(), *options, "script.py", *args], env), exit_code
     )
 
 
@@ -241,12 +241,12 @@ def test_an_error_that_the_script_has_recorded_is_the_one_that_is_shown(home: Ho
 
 def signalled(home: Home, number: signal.Signals, ready: list[str], *options: str) -> None:
     """Signal the launcher of `script.py` once these files are there; it ends as of the signal."""
-    launcher = home._start(["-m", "monarch.tools", "run", *options, "script.py"], {})
+    launcher = home.popen(["-m", "monarch.tools", "run", *options, "script.py"], {})
     try:
         for name in ready:
             wait_until((home.folder / name).exists, what=name)
         launcher.send_signal(number)
-        home._finish(launcher, 128 + number)
+        home.finish(launcher, 128 + number)
     finally:
         launcher.kill()
         launcher.wait()
@@ -290,7 +290,7 @@ def test_a_module_of_the_folder_is_found_by_the_installed_command(home: Home) ->
     (package / "__init__.py").touch()
     (package / "train.py").write_text("print('module', __package__)\n")
     code = "import sys; sys.path.pop(0); from monarch.tools.__main__ import main; sys.exit(main())"
-    said = home._finish(home._start(["-c", code, "run", "-m", "project.train"], {}), 0)
+    said = home.finish(home.popen(["-c", code, "run", "-m", "project.train"], {}), 0)
     assert "module project" in said
 
 
@@ -324,7 +324,7 @@ def test_ranks_end_with_a_launcher_that_is_killed(home: Home) -> None:
         "import os, time\nopen('pid_' + os.environ['RANK'],"
         " 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
     )
-    launcher = home._start(["-m", "monarch.tools", "run", "--nproc-per-node", "2", "script.py"], {})
+    launcher = home.popen(["-m", "monarch.tools", "run", "--nproc-per-node", "2", "script.py"], {})
     files = [home.folder / f"pid_{rank}" for rank in range(2)]
     # bound now
     pids = [
@@ -529,7 +529,7 @@ def test_a_run_goes_on_with_fewer_hosts_when_one_is_lost(home: Home) -> None:
     """
     (home.folder / "script.py").write_text(textwrap.dedent(source))
     options = ["--job", "cluster.job", "--nnodes", "2:3", "--max-restarts", "1"]
-    launcher = home._start(["-m", "monarch.tools", "run", *options, "script.py"], {})
+    launcher = home.popen(["-m", "monarch.tools", "run", *options, "script.py"], {})
     try:
         files = [home.folder / f"ready_{rank}" for rank in range(3)]
         for file in files:
@@ -537,7 +537,7 @@ def test_a_run_goes_on_with_fewer_hosts_when_one_is_lost(home: Home) -> None:
             wait_until(lambda file=file: file.exists() and file.read_text(), what=str(file))  # type: ignore[misc]
         host = _agent_above(int(files[1].read_text()))
         os.kill(host, signal.SIGKILL)
-        said = home._finish(launcher, 0)
+        said = home.finish(launcher, 0)
     finally:
         launcher.kill()
         launcher.wait()
@@ -586,7 +586,7 @@ def test_ranks_that_fall_silent_show_their_stacks_and_so_they_do_on_request(home
         and "monarch/spmd" not in shown
     )
     program.send_signal(signal.SIGQUIT)
-    assert "stacks of all ranks, before they end, by SIGQUIT" in home._finish(
+    assert "stacks of all ranks, before they end, by SIGQUIT" in home.finish(
         program, 128 + signal.SIGQUIT
     )
     home.wait_nothing_left()

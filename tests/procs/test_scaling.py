@@ -248,7 +248,7 @@ ASK = """
 
 
 def test_other_programs_see_a_job_as_it_was_scaled(home: Home) -> None:
-    service = home._start(
+    service = home.popen(
         [
             home.program(
                 ASK.format(size=1, then="sys.stdin.readline(); print(job.state().workers.sizes)")
@@ -278,7 +278,7 @@ def test_other_programs_see_a_job_as_it_was_scaled(home: Home) -> None:
 
 
 def test_hosts_that_another_program_removes_are_no_loss_to_the_owner(home: Home) -> None:
-    owner = home._start(
+    owner = home.popen(
         [home.program(ASK.format(size=2, then="sys.stdin.readline()"))], {}, subprocess.PIPE
     )
     assert owner.stdout is not None

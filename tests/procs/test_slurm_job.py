@@ -123,7 +123,7 @@ def test_names_that_a_shell_would_run_or_slurm_would_replace_are_names_there(
 def test_lost_workers_nodes_and_clients_leave_the_rest_of_the_job_usable(
     home: Home, slurm: Slurm
 ) -> None:
-    client = home._start([home.program(SERVICE)], {}, subprocess.PIPE)
+    client = home.popen([home.program(SERVICE)], {}, subprocess.PIPE)
     assert client.stdin is not None and client.stdout is not None
     assert client.stdout.readline() == "['n0', 'n1', 'n2']\n"
     (worker,) = workers_of(home, "n2")
@@ -174,7 +174,7 @@ SCALED = (
 def test_hosts_are_added_replaced_and_given_back_while_the_rest_goes_on(
     home: Home, slurm: Slurm
 ) -> None:
-    client = home._start([home.program(SCALED)], {}, subprocess.PIPE)
+    client = home.popen([home.program(SCALED)], {}, subprocess.PIPE)
     assert client.stdin is not None and client.stdout is not None
     assert client.stdout.readline() == "['n0'] ['n1']\n"
     assert client.stdout.readline() == "['n0', 'n2'] n0\n"
@@ -540,5 +540,5 @@ def test_the_example_trains_on_nodes_of_slurm(home: Home, slurm: Slurm) -> None:
     example = Path(__file__).parents[2] / "examples" / "slurm_ddp.py"
     # else it stays in the folder for temporary files
     torch = {"TORCHINDUCTOR_CACHE_DIR": str(home.folder / "torch")}
-    assert "2 ranks, loss of each: 0.0" in home._finish(home._start([str(example), "1"], torch), 0)
+    assert "2 ranks, loss of each: 0.0" in home.finish(home.popen([str(example), "1"], torch), 0)
     home.monarch("kill")

@@ -235,9 +235,9 @@ def test_ranks_of_torchrun_become_hosts_of_their_first(home: Home) -> None:
         " print('answers', procs.spawn('echo', Echo).echo.call('hi').get().values(), flush=True)\n "
         "       store.set('done', '1')\n    store.wait(['done'])\n"
     )
-    program = home._start(
+    program = home.popen(
         ["-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py"],
         {"TMPDIR": str(home.folder)},
     )
-    assert "answers ['hi', 'hi', 'hi', 'hi']" in home._finish(program, 0)
+    assert "answers ['hi', 'hi', 'hi', 'hi']" in home.finish(program, 0)
     home.wait_nothing_left()

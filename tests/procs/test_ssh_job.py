@@ -96,7 +96,7 @@ DETACHED = (
 
 
 def start(home: Home, source: str, *args: str) -> subprocess.Popen[str]:
-    return home._start([home.program(source), *args], {}, subprocess.PIPE)
+    return home.popen([home.program(source), *args], {}, subprocess.PIPE)
 
 
 def line_of(client: subprocess.Popen[str]) -> str:
@@ -577,5 +577,5 @@ def test_another_run_of_these_tests_is_left_alone(ssh: Ssh) -> None:
 
 def test_the_example_runs_on_machines_that_ssh_reaches(home: Home, ssh: Ssh) -> None:
     example = Path(__file__).parents[2] / "examples" / "ssh_hosts.py"
-    said = home._finish(home._start([str(example), "-F", ssh.config, "a", "b"], {}), 0)
+    said = home.finish(home.popen([str(example), "-F", ssh.config, "a", "b"], {}), 0)
     assert said == "".join(f"rank {rank} has the sum 10\n" for rank in range(4))

@@ -112,7 +112,7 @@ def test_a_file_that_is_edited_runs_on_machines_that_ssh_reaches(own: Home, ssh:
 def test_what_is_saved_while_sync_watches_runs_at_the_next_call(own: Home) -> None:
     describe(own, "process")
     own.monarch("apply", "cluster.job")
-    program = own._start([own.program(WATCHED)], {}, subprocess.PIPE)
+    program = own.popen([own.program(WATCHED)], {}, subprocess.PIPE)
     watch = own.monarch_started("sync", "--watch", "--reload")
     try:
         assert program.stdin is not None and program.stdout is not None and watch.stdout is not None

@@ -138,7 +138,7 @@ def test_a_worker_of_another_release_is_refused_with_the_side_to_upgrade(
 
 def test_a_worker_ends_with_its_lifeline_and_so_does_what_it_runs(home: Home, launch: Any) -> None:
     worker = launch()
-    client = home._start(
+    client = home.popen(
         [home.program(USE), worker.report().address, "stay"], worker.secret, subprocess.PIPE
     )
     assert client.stdout is not None
@@ -177,7 +177,7 @@ def test_a_worker_ends_by_itself_when_no_client_comes_for_the_idle_limit(
 
 def test_the_idle_limit_begins_when_the_last_client_is_gone(home: Home, launch: Any) -> None:
     secret = {SECRET_FILE: str(make_secret_file(home.folder / ".monarch" / "of client"))}
-    client = home._start([home.program(USE), "is told where", "stay"], secret, subprocess.PIPE)
+    client = home.popen([home.program(USE), "is told where", "stay"], secret, subprocess.PIPE)
     assert client.stdout is not None and client.stdin is not None
     assert client.stdout.readline() == "ready\n"
     worker = launch({IDLE_LIMIT: "2s", **secret}, lifeline=-1)
@@ -219,7 +219,7 @@ def test_the_command_reports_its_port_and_ends_with_its_stdin(home: Home) -> Non
         "--idle-limit",
         "1h",
     ]
-    worker = home._start(
+    worker = home.popen(
         ["-m", "monarch.tools", *command],
         {"MONARCH_SECRET": "long enough for a secret"},
         subprocess.PIPE,
@@ -256,7 +256,7 @@ def test_a_warning_is_passed_on_and_ends_nothing_that_a_client_uses(
 ) -> None:
     warning = home.folder / "warned"
     worker = launch({WARNS: "1"}, warning=str(warning))
-    client = home._start(
+    client = home.popen(
         [home.program(ASKS), worker.report().address], worker.secret, subprocess.PIPE
     )
     assert client.stdin is not None and client.stdout is not None

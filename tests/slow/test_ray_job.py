@@ -109,7 +109,7 @@ def test_two_meshes_on_nodes_of_ray_are_used_found_again_and_ended(home: Home, r
 
 
 def test_a_job_is_scaled_and_outlives_its_client_and_its_workers(home: Home, ray: Ray) -> None:
-    client = home._start([home.program(SERVICE)], {"MONARCH_FAULT_GRACE": "600s"}, subprocess.PIPE)
+    client = home.popen([home.program(SERVICE)], {"MONARCH_FAULT_GRACE": "600s"}, subprocess.PIPE)
     assert client.stdin is not None and client.stdout is not None
     assert client.stdout.readline() == "2\n"
     print("job.scale(hosts=3)", file=client.stdin, flush=True)
@@ -162,7 +162,7 @@ def test_what_can_not_be_is_an_error_that_says_why(home: Home, ray: Ray) -> None
 
 
 def test_a_lost_node_is_replaced_while_the_rest_goes_on(home: Home, ray: Ray) -> None:
-    client = home._start(
+    client = home.popen(
         [home.program(SERVICE.replace('"hosts": 2', '"hosts": 3'))], {}, subprocess.PIPE
     )
     assert client.stdin is not None and client.stdout is not None
@@ -188,7 +188,7 @@ def test_the_end_of_hosts_is_told_as_ray_tells_it(home: Home, ray: Ray) -> None:
         print(len(worker.where.call().get().values()), flush=True)
         time.sleep(600)
     """
-    client = home._start([home.program(USE + program)], {}, subprocess.PIPE)
+    client = home.popen([home.program(USE + program)], {}, subprocess.PIPE)
     assert client.stdout is not None
     assert client.stdout.readline() == "2\n"
     ray.kill_busy_node()
@@ -203,6 +203,6 @@ def test_the_example_runs_on_nodes_of_ray(home: Home, ray: Ray) -> None:
         "RAY_ADDRESS": ray.address,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
-    said = home._finish(home._start([str(example), "2"], env), 0)
+    said = home.finish(home.popen([str(example), "2"], env), 0)
     assert said.count(f"{os.uname().nodename}, GPUs none") == 4, said
     home.monarch("kill")
