@@ -9,7 +9,7 @@ from __future__ import annotations
 from ._core import extension
 
 _OWN_RECORDS = """
-    _kept_store actor.controllers control debugger.protocol environments.enter logs.keep logs.options
+    _kept_store _patterns.controllers control debugger.protocol environments.enter logs.keep logs.options
     programs stacks.capture stacks.host stacks.py_spy sync.host sync.reload sync.update
     telemetry.at_fault telemetry.collect telemetry.watch tensor_engine.worker.engine_transfer why.pace
 """
@@ -17,7 +17,7 @@ _OWN_RECORDS = """
 
 GUESTS: dict[str, extension.Place | dict[str, extension.Place]] = {
     # calls and messages
-    "repeat": "monarch.actor.retrying:kind_for",
+    "repeat": "monarch._patterns.retrying:kind_for",
     "rref": "monarch.tensor_engine.functions.endpoints:rref",
     "sampler": "monarch.telemetry.messages:start",
     "exporter": "monarch.telemetry.otlp:start",
@@ -25,9 +25,9 @@ GUESTS: dict[str, extension.Place | dict[str, extension.Place]] = {
     "traced": "monarch.telemetry.spans:traced",
     "get_meter": "monarch.telemetry.metrics:get_meter",
     "reducers": {
-        "functools": "monarch.actor.stdlib_reducers:OF_FUNCTOOLS",
+        "functools": "monarch._patterns.stdlib_reducers:OF_FUNCTOOLS",
         "torch": "monarch.tensor_engine.pickling:REDUCERS",
-        "weakref": "monarch.actor.stdlib_reducers:OF_WEAKREF",
+        "weakref": "monarch._patterns.stdlib_reducers:OF_WEAKREF",
     },
     "control": {
         "monarch.rdma.grants.records": "monarch.rdma.buffers.buffer:HANDLERS",
@@ -43,9 +43,9 @@ GUESTS: dict[str, extension.Place | dict[str, extension.Place]] = {
     "output_view": "monarch.logs.view:LogView",
     "log_options": "monarch.logs.options:set_options",
     "kept_logs": "monarch.logs.keep:keep_logs_of_program",
-    "draw": "monarch.actor.grid:draw",
+    "draw": "monarch._patterns.grid:draw",
     "html": "monarch.jupyter.html:shown",
-    "progress": "monarch.actor.attach_progress:AttachProgress",
+    "progress": "monarch._patterns.attach_progress:AttachProgress",
     # methods of meshes
     "device_mesh": "monarch.tensor_engine.tensors.engine_meshes:device_mesh_of",
     "stacks": "monarch.stacks.gather:of_hosts",

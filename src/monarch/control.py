@@ -13,7 +13,7 @@ from . import config
 from ._answering import answer_on_thread
 from ._core.plane import ControlRequest, ControlService, KillProcs, OwnedProcs, handles
 from ._namedtuple import NamedTuple
-from .actor.activities import owners_of
+from ._patterns.activities import owners_of
 
 __all__ = ["GetAdmin", "GetJob", "GetSettings", "KillProcs", "OwnedMesh"]  # for the admin interface
 

@@ -21,11 +21,11 @@ from typing import Any, TypeVar
 from ._core import plane
 from ._core.plane import DescribeHost, HostDescription, HostedProc, ProcAddress
 from ._namedtuple import NamedTuple
+from ._patterns.guest import join
 from ._proc_stat import status_field
 from ._public import RELEASE
 from ._words import HOST_NAMES, host_named
 from .actor import Future, shutdown_context
-from .actor.guest import join
 
 # for the packages that are built on this one
 __all__ = [

@@ -70,7 +70,8 @@ LAYERS = {
     "monarch._core.client": 3.4,
     "monarch._core.mesh": 4,
     "monarch._core.plane": 4.1,  # what planes may import of the engine
-    "monarch.actor": 4.2,
+    "monarch._patterns": 4.2,
+    "monarch.actor": 4.25,
     "monarch._rank_selector": 4.3,
     "monarch._core": 5,
     "monarch.supervision": 5,
@@ -130,7 +131,7 @@ LAYERS = {
     "monarch": 9,
 }
 
-MAY_IMPORT_CORE = {4.2, 4.5, 5, 5.2, 5.3, 5.5, 9}
+MAY_IMPORT_CORE = {4.2, 4.25, 4.5, 5, 5.2, 5.3, 5.5, 9}
 PURE = (
     "monarch._core.shape",
     "monarch._core.supervision",

@@ -41,7 +41,8 @@ def imported() -> dict[str, set[str]]:
             target = each.imported
         first, _, rest = target.removeprefix("monarch.").partition(".")
         is_for_all = first in ("errors", "config") or (
-            (first[0] == "_" and not rest) or target == "monarch._core.extension"
+            (first[0] == "_" and first != "_patterns" and not rest)
+            or target == "monarch._core.extension"
         )
         if target != importer and not is_for_all:
             found[importer].add(target.removeprefix(neighbours(importer)))

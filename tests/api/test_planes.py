@@ -16,8 +16,8 @@ PUBLISHED = "monarch._core.plane"
 PAGE = Path(__file__).parents[2] / "docs" / "planes.md"
 
 # No planes: the engine's public faces, and what drives the engine's pure parts without processes.
-ENGINE = {"monarch", "monarch._core", "monarch.compat", "monarch.actor", "monarch.supervision", "monarch.trust"} | {
-    "monarch.pytest_plugin", "monarch.testing", "monarch._guests", "monarch._lazy",
+ENGINE = {"monarch", "monarch._core", "monarch._patterns", "monarch.compat", "monarch.actor", "monarch.supervision"} | {
+    "monarch.pytest_plugin", "monarch.testing", "monarch.trust", "monarch._guests", "monarch._lazy",
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from monarch.actor import context
 
 def open_attempts() -> list[Any]:
     """Those to which not all ranks have answered, in order."""
-    from monarch.actor.retrying import _Attempt
+    from monarch._patterns.retrying import _Attempt
 
     requests = context()._cell.hub.requests
     return [

@@ -30,6 +30,7 @@ from helpers.waiting import PATIENCE, wait_until
 from helpers.workers import SECRET, Workers, children_of, free_ports, workers
 from monarch._core.calls.promise import Promise
 from monarch._core.wire.link_records import VERSION
+from monarch._patterns import attach_progress
 from monarch.actor import (
     Actor,
     ActorError,
@@ -39,7 +40,6 @@ from monarch.actor import (
     HostMesh,
     SupervisionError,
     attach,
-    attach_progress,
     attach_to_workers,
     enable_transport,
     endpoint,

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from monarch._core.shape import Extent
-from monarch.actor.grid import as_html, as_text
+from monarch._patterns.grid import as_html, as_text
 
 
 def drawn(**sizes: int) -> list[str]:

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from monarch.actor.activities import other_waits
+from monarch._patterns.activities import other_waits
 from monarch.job.waiting import Waiting
 
 

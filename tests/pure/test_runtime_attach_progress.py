@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monarch.actor.attach_progress import progress_line
+from monarch._patterns.attach_progress import progress_line
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from monarch._core.wire.address import (
     random_name,
     random_uid,
 )
+from monarch._patterns.transports import BindSpec, ChannelTransport
 from monarch.actor import ProcId, Uid
-from monarch.actor.transports import BindSpec, ChannelTransport
 
 VALUES = st.integers(0, 2**64 - 1)
 LABELS = st.text(st.characters(codec="utf-8", exclude_characters="<>"), min_size=1, max_size=20)

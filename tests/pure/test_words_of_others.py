@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monarch._patterns.attach_progress import progress_line
 from monarch._words import TameStream, bare, named, tame
-from monarch.actor.attach_progress import progress_line
 from monarch.job import waiting
 from monarch.programs import Program
 from monarch.spmd.launcher import Outcome, explain

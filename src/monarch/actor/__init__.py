@@ -1,11 +1,7 @@
-"""The actor API: the names of the engine below `monarch._core`, and the patterns built on them.
+"""The actor API: the names of the engine below `monarch._core`, and of the patterns built on it.
 
-Read `pools` and `controllers`: what an actor can be used for. `attaching` uses hosts on which a
-`worker` lets clients in; `retrying` repeats calls; `activities` says what actors do; `ids` are
-identities to make and compare; `later` leads to planes.
-
-Imports `_core.actors`, `_core.calls`, `_core.client`, `_core.hub`, `_core.mesh`,
-`_core.net`, `_core.processes`, `_core.shape`, `_core.supervision`, `_core.wire`.
+Imports `_core.actors`, `_core.calls`, `_core.client`, `_core.mesh`, `_core.shape`,
+`_core.supervision`, `_patterns`.
 """
 
 from __future__ import annotations
@@ -35,15 +31,15 @@ from ..errors import ActorError, DeadlockError, SupervisionError
 from . import config
 
 if _TYPE_CHECKING:
-    from .accumulator import Accumulator
-    from .attaching import attach, attach_to_workers
-    from .controllers import get_or_spawn_controller
-    from .ids import ProcId, Uid
-    from .later import debug_controller, get_meter, span, traced
-    from .mocking import patch_actor
-    from .pools import pool
-    from .transports import ChannelTransport, enable_transport
-    from .worker import (
+    from .._patterns.accumulator import Accumulator
+    from .._patterns.attaching import attach, attach_to_workers
+    from .._patterns.controllers import get_or_spawn_controller
+    from .._patterns.ids import ProcId, Uid
+    from .._patterns.later import debug_controller, get_meter, span, traced
+    from .._patterns.mocking import patch_actor
+    from .._patterns.pools import pool
+    from .._patterns.transports import ChannelTransport, enable_transport
+    from .._patterns.worker import (
         run_worker_loop_forever,
         run_worker_loop_until_shutdown,
         start_worker_loop_forever,
@@ -52,15 +48,15 @@ if _TYPE_CHECKING:
 __getattr__, __dir__ = _lazy_names(
     __name__,
     {
-        "accumulator": ("Accumulator",),
-        "attaching": ("attach", "attach_to_workers"),
-        "controllers": ("get_or_spawn_controller",),
-        "ids": ("ProcId", "Uid"),
-        "later": ("debug_controller", "get_meter", "span", "traced"),
-        "mocking": ("patch_actor",),
-        "pools": ("pool",),
-        "transports": ("ChannelTransport", "enable_transport"),
-        "worker": (
+        "._patterns.accumulator": ("Accumulator",),
+        "._patterns.attaching": ("attach", "attach_to_workers"),
+        "._patterns.controllers": ("get_or_spawn_controller",),
+        "._patterns.ids": ("ProcId", "Uid"),
+        "._patterns.later": ("debug_controller", "get_meter", "span", "traced"),
+        "._patterns.mocking": ("patch_actor",),
+        "._patterns.pools": ("pool",),
+        "._patterns.transports": ("ChannelTransport", "enable_transport"),
+        "._patterns.worker": (
             "run_worker_loop_forever",
             "run_worker_loop_until_shutdown",
             "start_worker_loop_forever",

@@ -14,7 +14,7 @@ process before the first of them, or the first breakpoint.
 
 Read `protocol`, then `session`.
 
-Imports `_core.plane`, `actor`, `programs`.
+Imports `_core.plane`, `_patterns`, `actor`, `programs`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._core import plane
-from ..actor.activities import blocked
+from .._patterns.activities import blocked
 from ..programs import agents_of
 from .protocol import InDebugger, value_of
 

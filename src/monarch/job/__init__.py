@@ -30,7 +30,7 @@ anywhere.
 
 Read `trait`, then `contract` and `process`.
 
-Imports `actor`, `admin`, `control`, `job.ray`, `job.slurm`, `job.ssh`, `logs`,
+Imports `_patterns`, `actor`, `admin`, `control`, `job.ray`, `job.slurm`, `job.ssh`, `logs`,
 `mounts`, `programs`, `spmd`, `sync`, `telemetry`, `trust`, `why`.
 """
 

@@ -32,8 +32,8 @@ from pathlib import Path
 from .. import _ours
 from .._arguments import whole
 from .._new_python import main_of
+from .._patterns.attaching import after_the_end, socket_path, why_hosts_end
 from ..actor import attach_to_workers
-from ..actor.attaching import after_the_end, socket_path, why_hosts_end
 from ..errors import JobError
 from ..trust import read_secret_file, write_secret_file
 from .cache import CacheFile

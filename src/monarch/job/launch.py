@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .._ours import APPEND, opened, tail
-from ..actor.attaching import socket_path
+from .._patterns.attaching import socket_path
 from ..errors import JobError
 from . import processes
 from .contract import worker_command

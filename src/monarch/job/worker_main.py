@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import _ours
+from .._patterns.worker import check_trust
 from ..actor import Future, start_worker_loop_forever
-from ..actor.worker import check_trust
 from .worker_spec import KEEP, KILLED, START_AGAIN, WorkerReport, WorkerSpec
 
 _BACKLOG = 128

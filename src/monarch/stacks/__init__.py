@@ -9,7 +9,7 @@ stacks; it is pure. `report` shows them.
 
 Read `gather`, then `host` and `capture`.
 
-Imports `_core.plane`, `actor`, `programs`.
+Imports `_core.plane`, `_patterns`, `actor`, `programs`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Any
 
 from .._core.plane import ControlRequest, ControlService, ProcAddress, actors_of, handles
 from .._namedtuple import NamedTuple
-from ..actor.activities import activities, blocked, other_waits
+from .._patterns.activities import activities, blocked, other_waits
 from .kernel import system_call, thread_time
 from .model import Frame, Mailbox, ThreadStack, Wait
 

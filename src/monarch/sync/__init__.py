@@ -9,7 +9,7 @@ afterwards import from it. `reload` is what running ones can do.
 
 Read `push`, then `host` and `store`.
 
-Imports `_core.plane`, `actor`, `programs`.
+Imports `_core.plane`, `_patterns`, `actor`, `programs`.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from typing import Any, cast
 
 from .._core import plane
 from .._namedtuple import NamedTuple
+from .._patterns.activities import owners_of
 from ..actor import Actor, ActorMesh, Endpoint, Future, context, endpoint
-from ..actor.activities import owners_of
 from ..programs import ask
 
 

@@ -13,7 +13,7 @@ run, `run_file`.
 
 Read `tables` and `collect`, then `registry`.
 
-Imports `_core.plane`, `actor`, `logs`, `programs`, `stacks`.
+Imports `_core.plane`, `_patterns`, `actor`, `logs`, `programs`, `stacks`.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from .._core.plane import OwnedActors, OwnedProcs, actors_of, begun_by, statistics_of
+from .._patterns.activities import owners_of
 from .._proc_stat import RESIDENT, VIRTUAL, stat_of
-from ..actor.activities import owners_of
 from . import metrics
 from .ids import proc_id
 from .registry import Asked, produces

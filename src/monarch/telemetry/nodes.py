@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .._core.plane import Failure, OwnedActors, actors_of, handled_by, life_events, status_of
-from ..actor.activities import owners_of
+from .._patterns.activities import owners_of
 from .registry import AGENT, Asked, produces
 
 Row = tuple[Any, ...]

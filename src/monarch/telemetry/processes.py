@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .._core import plane
-from ..actor.activities import blocked, longest, owners_of
-from ..actor.attaching import attached
+from .._patterns.activities import blocked, longest, owners_of
+from .._patterns.attaching import attached
 from .ids import actor_id, event_id, host_id, mesh_id, proc_id
 from .registry import Asked, produces
 from .rows import shape_json, view_json

@@ -20,7 +20,7 @@ code runs.
 ``python -m monarch.testing --hosts 10000 --kill 100 --seed 1`` does so from a shell. Read
 `simulation`, then `in_process`; `inject` has faults for real meshes as well.
 
-Imports `_core.actors`, `_core.routing`, `_core.supervision`, `_core.wire`, `actor`,
+Imports `_core.actors`, `_core.routing`, `_core.supervision`, `_core.wire`, `_patterns`,
 `testing.in_process`.
 """
 

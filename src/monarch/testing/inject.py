@@ -31,8 +31,8 @@ from .. import config
 from .._core.actors.context import context, current_hub
 from .._core.actors.endpoint import EndpointDefinition, describe_class
 from .._core.supervision.failure import INJECTED
+from .._patterns.mocking import patch_actor
 from .._proc_stat import PARENT, stat_of
-from ..actor.mocking import patch_actor
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@
 
 Read `job`, then `manifest` and `pods`.
 
-Imports `actor`, `job`, `trust`.
+Imports `_patterns`, `actor`, `job`, `trust`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import threading
 from collections import deque
 from pathlib import Path
 
-from ...actor.attaching import forwarded
+from ..._patterns.attaching import forwarded
 from ...errors import JobError
 from .config import KubeConfig
 

@@ -12,6 +12,6 @@
 
 Read `tensor`, then `activation`.
 
-Imports `_core.plane`, `actor`, `tensor_engine`, `tensor_engine.controller`, `tensor_engine.groups`,
-`tensor_engine.planning`, `tensor_engine.worker`.
+Imports `_core.plane`, `_patterns`, `actor`, `tensor_engine`, `tensor_engine.controller`,
+`tensor_engine.groups`, `tensor_engine.planning`, `tensor_engine.worker`.
 """

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from ..._core.plane import Shape, names_of
+from ..._patterns.grid import as_text
 from ...actor import ProcMesh
-from ...actor.grid import as_text
 from .. import call_sites
 from ..controller.engine import Engine
 from ..instructions import MOVE
