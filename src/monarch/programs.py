@@ -417,7 +417,7 @@ def _program(host: str, pid: int, since: float, is_worker: bool) -> Program:
         folder = os.readlink(f"/proc/{pid}/cwd")
     except OSError:  # of another namespace, or just ended
         words, folder = ["?"], ""
-    # what its launcher has told it; see `monarch.job.contract`
+    # what its launcher has told it; see `monarch.job.base.contract`
     if is_worker and words[-1].startswith("{"):
         with suppress(ValueError, KeyError):
             told = json.loads(words[-1])

@@ -43,7 +43,7 @@ REASONS = {
     "it reads what the kernel shows": [
         "_guards/surroundings.py", "_title.py", "mounts/table.py", "rdma/paths/process_vm.py",
         "stacks/dump.py", "telemetry/gpus.py", "_resources.py",
-        "job/processes.py", "rdma/availability.py",
+        "job/base/processes.py", "rdma/availability.py",
     ],
     "it reads files of the package": [
         "admin/schemas.py", "config/_table.py", "dashboard/__init__.py", "debugger/dap.py", "tools/demo.py", "jupyter/rank_map.py",

@@ -34,9 +34,9 @@ from monarch.debugger.editors import Editors
 from monarch.environments import venv
 from monarch.errors import JobError
 from monarch.job import current, worker_main
-from monarch.job import logs as job_logs
-from monarch.job import telemetry as job_telemetry
-from monarch.job.cache import CacheFile
+from monarch.job.base import logs as job_logs
+from monarch.job.base import telemetry as job_telemetry
+from monarch.job.base.cache import CacheFile
 from monarch.job.kubernetes import manifest as kubernetes_manifest
 from monarch.job.ray import control as ray_control
 from monarch.logs import keep

@@ -20,12 +20,12 @@ from helpers.each import for_each
 from helpers.strangers import needs_another_user, plant
 from monarch import _ours
 from monarch.job import worker_main
-from monarch.job.launch import WorkerProcess
+from monarch.job.base.launch import WorkerProcess
+from monarch.job.base.worker_spec import KILLED, WorkerSpec
 from monarch.job.slurm import parts as slurm_parts
 from monarch.job.slurm.allocation import run_here
 from monarch.job.slurm.parts import SlurmPart
 from monarch.job.slurm.watch import WarningWatch
-from monarch.job.worker_spec import KILLED, WorkerSpec
 from monarch.logs.line import LogLine
 from monarch.logs.reader import MergedLines
 from monarch.telemetry import profile

@@ -16,7 +16,8 @@ import pytest
 
 from helpers.waiting import wait_gone, wait_until
 from monarch.config import configured
-from monarch.job import JobError, ProcessJob, job_load, launch, processes
+from monarch.job import JobError, ProcessJob, job_load
+from monarch.job.base import launch, processes
 
 if TYPE_CHECKING:
     from helpers.jobs import Home

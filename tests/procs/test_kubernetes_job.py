@@ -458,7 +458,7 @@ def test_a_job_that_kueue_has_queued_says_so_and_runs_when_it_is_admitted(
 ) -> None:
     kubernetes.has_kueue = True
     program = f"""
-    from monarch.job import waiting
+    from monarch.job.base import waiting
     waiting._LINES_AFTER = 0.0
     waiting._PERIOD = 0.1
     job = KubernetesJob("tests", controller={controller!r}, schedule_timeout=0.1)

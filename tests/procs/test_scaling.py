@@ -19,7 +19,7 @@ from helpers.waiting import wait_gone, wait_until
 from monarch.actor import HostMesh
 from monarch.config import configured
 from monarch.job import JobError, JobTrait, LocalJob, ProcessJob
-from monarch.job.contract import HostId, WorkersJob
+from monarch.job.base.contract import HostId, WorkersJob
 
 if TYPE_CHECKING:
     from helpers.jobs import Home
@@ -81,7 +81,7 @@ def test_a_mesh_shrinks_from_its_highest_ranks(tmp_path: Path) -> None:
 
 
 def test_a_host_that_hangs_is_ended_when_the_mesh_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("monarch.job.contract._SHUTDOWN_BOUND", 0.5)
+    monkeypatch.setattr("monarch.job.base.contract._SHUTDOWN_BOUND", 0.5)
     with running(trainers=2) as job:
         os.kill(workers(job, "trainers")[1], signal.SIGSTOP)
         (hanging,) = workers(job, "trainers")[1:]

@@ -314,7 +314,8 @@ def test_a_job_that_waits_says_why_and_is_cancelled_after_its_time(
     )
     said = home.run(
         """
-        from monarch.job import SlurmJob, waiting
+        from monarch.job import SlurmJob
+        from monarch.job.base import waiting
         waiting._LINES_AFTER = 0.0
         SlurmJob({"hosts": 1}, job_start_timeout=1.5).state()
         """,
@@ -339,7 +340,7 @@ def test_the_nodes_of_a_running_allocation_are_used_and_given_back(
     state = job.state()
     print(ask(state.a), ask(state.b))
     from helpers.waiting import wait_until
-    from monarch.job.contract import unreachable
+    from monarch.job.base.contract import unreachable
     gone = job._reported()["b", 1]
     job.scale(b=1)
     wait_until(lambda: unreachable([gone]), what="the end of the worker")

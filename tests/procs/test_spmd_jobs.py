@@ -205,7 +205,7 @@ def test_a_worker_that_can_not_start_leaves_nothing(home: Home) -> None:
     said = home.run(
         ALONE
         + """
-    from monarch.job import launch
+    from monarch.job.base import launch
     launch.worker_command = lambda spec: ["false"]
     before = os.listdir("/proc/self/fd")
     try:

@@ -502,7 +502,7 @@ def test_a_wait_for_machines_is_shown_and_ends_with_all_that_it_has_started(
     said = home.run(
         USE
         + """
-    from monarch.job import waiting
+    from monarch.job.base import waiting
     waiting._LINES_AFTER = 0.0
     SSHJob(ssh_args=OPTIONS, hosts={"m": ["a", "b"]}, setup=["STUCK"], start_timeout=5).state()
     """.replace("STUCK", stuck),

@@ -92,7 +92,7 @@ PENDING = """
     import select, sys
     from monarch.actor import this_host
     from monarch.job import ProcessJob
-    from monarch.job.waiting import Waiting
+    from monarch.job.base.waiting import Waiting
 
     class Queue(ProcessJob):  # of a scheduler without room
         def _addresses(self):

@@ -14,7 +14,7 @@ import pytest
 
 from helpers.processes import parent_of
 from helpers.waiting import is_alive, wait_until
-from monarch.job.contract import (
+from monarch.job.base.contract import (
     IDLE_LIMIT,
     SECRET_FILE,
     WARNS,
@@ -22,7 +22,7 @@ from monarch.job.contract import (
     read_reports,
     worker_command,
 )
-from monarch.job.worker_spec import KEEP, KILLED, WorkerReport, WorkerSpec
+from monarch.job.base.worker_spec import KEEP, KILLED, WorkerReport, WorkerSpec
 
 if TYPE_CHECKING:
     from helpers.jobs import Home

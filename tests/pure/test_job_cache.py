@@ -512,7 +512,7 @@ def test_a_job_that_another_version_has_saved_is_refused_and_not_touched(
     job = Pretend("a")
     job.state(path)
     content = path.read_bytes()
-    monkeypatch.setattr("monarch.job.cache.FORMAT", 3)
+    monkeypatch.setattr("monarch.job.base.cache.FORMAT", 3)
     for use in (
         lambda: Pretend("a").state(path),
         lambda: job_load(path),

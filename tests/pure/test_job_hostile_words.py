@@ -21,12 +21,12 @@ import pytest
 
 from helpers.each import for_each
 from monarch.job import SlurmJob
+from monarch.job.base.worker_spec import WorkerSpec
 from monarch.job.ray.hosts import RayHost
 from monarch.job.skypilot import SkyPilotJob
 from monarch.job.slurm import job as slurm
 from monarch.job.ssh import text as ssh_text
 from monarch.job.worker_main import filled
-from monarch.job.worker_spec import WorkerSpec
 
 WORDS = (
     "$(touch owned)",
@@ -186,7 +186,7 @@ def test_a_node_of_ray_gets_each_word_as_it_is(word: str, monkeypatch: pytest.Mo
     util = SimpleNamespace(get_node_ip_address=lambda: "127.0.0.1")
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(util=util))
     monkeypatch.setattr(
-        "monarch.job.launch.worker_command",
+        "monarch.job.base.launch.worker_command",
         lambda spec: [sys.executable, "-c", WORKER, json.dumps(spec._asdict())],
     )
     host: Any = RayHost((f"m {word}", 0), {"WORD": word})

@@ -17,7 +17,8 @@ from types import SimpleNamespace
 import pytest
 
 from helpers.strangers import STRANGER, given_to_stranger
-from monarch.job import JobError, LocalJob, ProcessJob, cache, current, hosts_from_config, job_load
+from monarch.job import JobError, LocalJob, ProcessJob, current, hosts_from_config, job_load
+from monarch.job.base import cache
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of other users")
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from monarch._patterns.activities import other_waits
-from monarch.job.waiting import Waiting
+from monarch.job.base.waiting import Waiting
 
 
 class Screen(io.StringIO):

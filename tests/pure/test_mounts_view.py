@@ -20,7 +20,7 @@ import pytest
 from monarch._core.plane import Promise, completed
 from monarch.actor import Future
 from monarch.errors import MountError
-from monarch.job.mounts import MountingJob
+from monarch.job.base.mounts import MountingJob
 from monarch.mounts import Mount, show_folder, table, view
 from monarch.mounts.blocks import BLOCK, Memory
 from monarch.mounts.folder import Folder

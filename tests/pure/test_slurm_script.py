@@ -11,7 +11,7 @@ import pytest
 
 from monarch.config._units import read_duration
 from monarch.job import SlurmJob
-from monarch.job.contract import IDLE_LIMIT
+from monarch.job.base.contract import IDLE_LIMIT
 from monarch.job.slurm.script import NodeGroup, Resources, Script, Status, first_error, parse_status
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from monarch.errors import JobError
+from monarch.job.base.waiting import Waiting
+from monarch.job.base.worker_spec import WorkerSpec
 from monarch.job.ssh import connection as ssh_connection
 from monarch.job.ssh.connection import SshCommand, hear
 from monarch.job.ssh.text import (
@@ -26,8 +28,6 @@ from monarch.job.ssh.text import (
     why,
     worker,
 )
-from monarch.job.waiting import Waiting
-from monarch.job.worker_spec import WorkerSpec
 
 CHANGED = """@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
 @    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @

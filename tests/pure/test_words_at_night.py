@@ -13,7 +13,7 @@ from helpers.strangers import given_to_stranger, needs_another_user
 from monarch._core.wire.link_records import Hello, why_apart
 from monarch.errors import JobError
 from monarch.job import LocalJob, ProcessJob, current
-from monarch.job.cache import CacheFile, needs_room
+from monarch.job.base.cache import CacheFile, needs_room
 from monarch.job.overview import HostRow, Overview
 from monarch.job.ssh import text as ssh_text
 

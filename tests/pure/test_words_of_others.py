@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from monarch._patterns.attach_progress import progress_line
 from monarch._words import TameStream, bare, named, tame
-from monarch.job import waiting
+from monarch.job.base import waiting
 from monarch.programs import Program
 from monarch.spmd.launcher import Outcome, explain
 from monarch.spmd.options import Options

@@ -20,12 +20,8 @@ def table(rows: Sequence[Row]) -> str:
 
     lines = [rule("-")]
     for index, row in enumerate(cells):
-        lines.append(
-            "|"
-            + "|".join(f" {cell.ljust(width)} " for cell, width in zip(row, widths, strict=True))
-            + "|"
-        )
-        lines.append(rule("-" if index else "="))
+        inner = "|".join(f" {cell.ljust(width)} " for cell, width in zip(row, widths, strict=True))
+        lines += [f"|{inner}|", rule("-" if index else "=")]
     return "\n".join(lines)
 
 

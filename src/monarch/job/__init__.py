@@ -4,34 +4,34 @@ A job is a description, such as ``ProcessJob({"trainers": 2})``. Its `state()` s
 finds those that an earlier run of the same description has left running, and gives a host mesh for
 each name. `kill()` ends them.
 
-    trait     `JobTrait`: the life cycle, the same for every way to get machines
-    cache     the file through which the next run finds a running job
-    state     `JobState`: the host meshes of a running job
+    base/     what each kind of job is built on: `trait`, the life cycle; `contract` with workers
     local     `LocalJob`, this machine as it is; and scripts that run apart from the program that submits them
-    contract  what every job with workers has with them, wherever they run: rank, address, lifeline
-    worker_main  the program of a worker; `worker_spec` is what it is told
-    process   `ProcessJob`, worker processes on this machine; with `launch`, `processes` and `watch`
+    process   `ProcessJob`, worker processes on this machine, which `watch` starts again
     slurm/    `SlurmJob`, nodes of a Slurm allocation
     ssh/      `SSHJob`, machines that ssh reaches
     kubernetes/  `KubernetesJob`, pods
     ray/      `RayJob`, nodes of a Ray cluster
     skypilot  `SkyPilotJob`, nodes of a cloud
-    hosts     `hosts_from_config`, hosts that a file names
-    logs      the folder of a job's logs; `find_logs` finds it by what a person knows
-    telemetry  who can be asked about a job, and the file of its run
-    commands  `exec_command`: commands on hosts; `shell`, a shell on one
-    forward   `PortForwarder`, which reaches TCP ports of workers
-    current   the job that the command line works on
-    service_identity  names that launchers give workers
     spmd      `SPMDJob`, a command of torchrun on hosts; `StoreJob`, the hosts of a running torchrun
+    hosts     `hosts_from_config`, hosts that a file names
+    worker_main  the program of a worker
+    service_identity  names that launchers give workers
+
+and work on jobs that run:
+
+    current   the job that the command line works on; `overview` and `checkup` say how it is
+    commands  `exec_command`: commands on hosts; `remote_shell`, a shell on one
+    forward   `PortForwarder`, which reaches TCP ports of workers
+    find_logs  the logs of a job, by what a person knows
+    bounce    all workers anew, with the code as it is now
 
 Only public names of the packages below are used here, so that a job of another kind can be written
 anywhere.
 
-Read `trait`, then `contract` and `process`.
+Read `base.trait`, then `base.contract` and `process`.
 
-Imports `_patterns`, `actor`, `admin`, `control`, `job.ray`, `job.slurm`, `job.ssh`, `logs`,
-`mounts`, `programs`, `spmd`, `sync`, `telemetry`, `trust`, `why`.
+Imports `_patterns`, `actor`, `job.base`, `job.ray`, `job.slurm`, `job.ssh`, `logs`, `programs`,
+`spmd`, `sync`, `trust`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,11 @@ from .._lazy import lazy_names
 from ..errors import JobError
 
 if TYPE_CHECKING:
+    from .base.features import MeshAdminConfig, TelemetryConfig
+    from .base.state import JobState
+    from .base.trait import DEFAULT_JOB_PATH, JobTrait, job_load, job_loads
     from .commands import exec_command
     from .current import load_current_job, set_current_job
-    from .features import MeshAdminConfig, TelemetryConfig
     from .forward import PortForwarder
     from .hosts import hosts_from_config
     from .local import LocalJob
@@ -63,15 +65,15 @@ if TYPE_CHECKING:
     )
     from .slurm.job import SlurmJob
     from .ssh.job import SSHJob
-    from .state import JobState
-    from .trait import DEFAULT_JOB_PATH, JobTrait, job_load, job_loads
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "base.features": ("MeshAdminConfig", "TelemetryConfig"),
+        "base.state": ("JobState",),
+        "base.trait": ("DEFAULT_JOB_PATH", "JobTrait", "job_load", "job_loads"),
         "commands": ("exec_command",),
         "current": ("load_current_job", "set_current_job"),
-        "features": ("MeshAdminConfig", "TelemetryConfig"),
         "forward": ("PortForwarder",),
         "hosts": ("hosts_from_config",),
         "local": ("LocalJob",),
@@ -90,8 +92,6 @@ __getattr__, __dir__ = lazy_names(
         "remote_shell": ("shell",),
         "slurm.job": ("SlurmJob",),
         "ssh.job": ("SSHJob",),
-        "state": ("JobState",),
-        "trait": ("DEFAULT_JOB_PATH", "JobTrait", "job_load", "job_loads"),
     },
 )
 

@@ -18,10 +18,10 @@ import time
 from ..errors import JobError, MonarchError
 from ..programs import PATIENCE, StartAgain, ask_agents
 from ..sync import Workspace
-from .code import Synchronizer
+from .base.code import Synchronizer
+from .base.trait import JobTrait
+from .base.worker_spec import START_AGAIN
 from .overview import addresses_of
-from .trait import JobTrait
-from .worker_spec import START_AGAIN
 
 _UP_WITHIN = 60.0  # seconds
 _AGAIN = 0.2  # seconds

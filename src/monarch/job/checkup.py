@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from ..actor import Actor, HostMesh, MeshFailure, current_rank, endpoint, this_proc
 from ..spmd.rank import gpus
-from .contract import why_unreachable
+from .base.contract import why_unreachable
 
 PATIENCE = 30.0
 """Seconds in which a host answers."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from .._ours import HERE, Folder, opened, remove_tree
 from ..errors import JobError
-from .trait import DEFAULT_JOB_PATH, JobTrait, job_load
+from .base.trait import DEFAULT_JOB_PATH, JobTrait, job_load
 
 DEFAULT_CONTEXT = "default"
 _SPEC, _STATE = "spec", "state.pkl"

@@ -10,9 +10,10 @@ from .._ours import opened
 from ..actor import HostMesh
 from ..errors import JobError
 from ..logs.remote import look_on
-from . import current, telemetry
-from .logs import folder_of, read_label
-from .trait import DEFAULT_JOB_PATH, JobTrait, job_load
+from . import current
+from .base import telemetry
+from .base.logs import folder_of, read_label
+from .base.trait import DEFAULT_JOB_PATH, JobTrait, job_load
 
 _SHOWN = 5  # jobs in a message
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from .._ours import NEW, opened
 from ..actor import this_host
-from . import logs, processes
-from .cache import CacheFile
-from .state import JobState, check_mesh_names
-from .trait import BATCH, BATCH_FILE, DEFAULT_JOB_PATH, JobTrait, in_batch
+from .base import logs, processes
+from .base.cache import CacheFile
+from .base.state import JobState, check_mesh_names
+from .base.trait import BATCH, BATCH_FILE, DEFAULT_JOB_PATH, JobTrait, in_batch
 
 
 class LocalJob(JobTrait):

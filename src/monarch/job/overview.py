@@ -17,8 +17,8 @@ from ..actor import HostMesh
 from ..errors import MonarchError
 from ..logs.remote import look_on
 from ..programs import PATIENCE, DescribeHost, HostDescription, ask_agents
-from . import telemetry
-from .trait import job_load
+from .base import telemetry
+from .base.trait import job_load
 
 
 class HostRow(NamedTuple):

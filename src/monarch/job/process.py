@@ -13,10 +13,10 @@ from pathlib import Path
 
 from .. import _ours, config
 from ..errors import JobError
-from . import launch, processes
-from .contract import HostId, check_env, hosts_of
-from .launch import WorkerProcess
-from .trait import JobTrait
+from .base import launch, processes
+from .base.contract import HostId, check_env, hosts_of
+from .base.launch import WorkerProcess
+from .base.trait import JobTrait
 from .watch import WatchedWorkersJob
 
 # bytes: with the names in it, it must fit into the 107 of a unix socket's address

@@ -20,11 +20,11 @@ from .. import _ours
 from .._extras import of_extra
 from ..errors import JobError
 from ..trust import read_secret_file
-from . import contract
+from .base import contract
+from .base.trait import JobTrait
+from .base.waiting import Waiting
+from .base.worker_spec import WorkerSpec
 from .ssh.text import run_python
-from .trait import JobTrait
-from .waiting import Waiting
-from .worker_spec import WorkerSpec
 
 _ASK = 5.0  # seconds between two questions to SkyPilot; the workers are tried more often
 _LOOK = 0.5

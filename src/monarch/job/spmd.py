@@ -23,12 +23,12 @@ from .. import config
 from ..errors import JobError
 from ..spmd.launcher import explain, launch
 from ..spmd.options import parse_command
-from .contract import WorkersJob
-from .launch import MOST_REPORT, start_child
+from .base.contract import WorkersJob
+from .base.launch import MOST_REPORT, start_child
+from .base.state import JobState
+from .base.trait import JobTrait
+from .base.worker_spec import WorkerSpec
 from .local import LocalJob
-from .state import JobState
-from .trait import JobTrait
-from .worker_spec import WorkerSpec
 
 _MESH = "workers"
 _KEY = "monarch/spmd/workers"

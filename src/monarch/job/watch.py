@@ -13,9 +13,9 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from ..errors import JobError
-from . import processes
-from .contract import WorkersJob
-from .launch import WorkerProcess, describe_status
+from .base import processes
+from .base.contract import WorkersJob
+from .base.launch import WorkerProcess, describe_status
 
 logger = logging.getLogger("monarch.job")
 

@@ -21,7 +21,7 @@ from typing import Any
 from .. import _ours
 from .._patterns.worker import check_trust
 from ..actor import Future, start_worker_loop_forever
-from .worker_spec import KEEP, KILLED, START_AGAIN, WorkerReport, WorkerSpec
+from .base.worker_spec import KEEP, KILLED, START_AGAIN, WorkerReport, WorkerSpec
 
 _BACKLOG = 128
 

@@ -26,7 +26,7 @@ from ..errors import JobError
 from ..job import JobTrait, ProcessJob, SlurmJob, job_load
 from ..job import bounce as anew
 from ..job import load_current_job as load_current_job
-from ..job.contract import WorkersJob
+from ..job.base.contract import WorkersJob
 from ..job.kubernetes import ImageSpec, KubernetesJob
 from .config import NOT_SET, Config
 from .mesh_spec import AppState, MeshSpec, ServerSpec, mesh_spec_from_metadata

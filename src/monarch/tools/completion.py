@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import MonarchError
 from ..job import current
-from ..job.trait import DEFAULT_JOB_PATH, JobTrait, job_load
+from ..job.base.trait import DEFAULT_JOB_PATH, JobTrait, job_load
 
 
 def context_names(incomplete: str) -> list[str]:

@@ -12,7 +12,8 @@ import typer
 
 from ..actor import HostMesh
 from ..config import configure
-from ..job import JobTrait, telemetry
+from ..job import JobTrait
+from ..job.base import telemetry
 from ..job.commands import Running, RunningCommand, places_of, start
 from .completion import mesh_names, meshes_of
 from .found import applied

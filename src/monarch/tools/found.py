@@ -13,8 +13,9 @@ import typer
 from .. import job
 from .._words import named
 from ..errors import MonarchError
-from ..job import current, telemetry
-from ..job.logs import folder_of
+from ..job import current
+from ..job.base import telemetry
+from ..job.base.logs import folder_of
 from ..programs import Connection, Program, choose, connect, find
 from .utils import Misuse
 

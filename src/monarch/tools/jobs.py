@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ..job import current, telemetry
+from ..job import current
+from ..job.base import telemetry
 from .found import applied, running
 from .json_option import JSON, say
 from .status import CONTEXT

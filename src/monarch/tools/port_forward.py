@@ -13,7 +13,7 @@ import typer
 
 from ..actor import HostMesh
 from ..errors import JobError, SupervisionError
-from ..job import telemetry
+from ..job.base import telemetry
 from ..job.forward import ForwardedPort
 from .exec import check_mesh
 from .found import CONTEXT, running

@@ -22,9 +22,9 @@ import typer
 from .. import _engine_log, config
 from .._ours import NotOurs, choose, opened
 from .._words import named
+from ..job.base.logs import folder_of
+from ..job.base.trait import DEFAULT_JOB_PATH
 from ..job.checkup import version
-from ..job.logs import folder_of
-from ..job.trait import DEFAULT_JOB_PATH
 from .json_option import JSON, say
 from .redact import SECRET_NAME, redactor, secret_files
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..job import telemetry
+from ..job.base import telemetry
 from ..job.bounce import bounce as start_anew
 from .completion import mesh_names
 from .exec import numbers

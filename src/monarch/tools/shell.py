@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .. import job
-from ..job import telemetry
+from ..job.base import telemetry
 from ..job.commands import places_of
 from .completion import mesh_names
 from .exec import ENV, KILL, WORKDIR, numbers, pair, pick

@@ -17,7 +17,8 @@ from .. import doctor_gpu, job, trust
 from ..actor import HostMesh, attach_to_workers
 from ..errors import MonarchError
 from ..gpu_checks.check import FAILED, SKIPPED
-from ..job import checkup, current, telemetry
+from ..job import checkup, current
+from ..job.base import telemetry
 from ..job.overview import Overview, TimeIsUp, addresses_of, look_at, within
 from .completion import context_names
 from .json_option import JSON, print_lines, print_result, print_table

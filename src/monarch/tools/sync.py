@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from ..errors import SyncError
-from ..job import telemetry
-from ..job.code import Synchronizer
+from ..job.base import telemetry
+from ..job.base.code import Synchronizer
 from ..sync import SyncResult, Workspace
 from .found import CONTEXT, running
 from .json_option import JSON, print_result

@@ -12,8 +12,8 @@ import typer
 from .. import trust
 from ..config import configure
 from ..errors import JobError
+from ..job.base.worker_spec import WorkerSpec
 from ..job.worker_main import serve
-from ..job.worker_spec import WorkerSpec
 from .json_option import JSON, print_result, say
 
 app = typer.Typer()

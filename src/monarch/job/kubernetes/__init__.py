@@ -10,7 +10,7 @@
 
 Read `job`, then `manifest` and `pods`.
 
-Imports `_patterns`, `actor`, `job`, `trust`.
+Imports `_patterns`, `actor`, `job`, `job.base`, `trust`.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ from typing import Any
 from ... import actor
 from ...errors import JobError
 from ...trust import make_secret
-from ..contract import HostId, WorkersJob, check_idle_limit, check_size, hosts_of
-from ..trait import JobTrait
-from ..waiting import Waiting
+from ..base.contract import HostId, WorkersJob, check_idle_limit, check_size, hosts_of
+from ..base.trait import JobTrait
+from ..base.waiting import Waiting
 from . import manifest
 from .api import PODS, SECRETS, Api, ApiError, Object, Resource
 from .config import KubeConfig

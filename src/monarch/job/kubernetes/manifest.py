@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..._new_python import MAIN
-from ..contract import IDLE_LIMIT
+from ..base.contract import IDLE_LIMIT
+from ..base.state import check_mesh_names
+from ..base.worker_spec import WorkerSpec
 from ..service_identity import SERVICE_PROC_RANK_ENV
-from ..state import check_mesh_names
-from ..worker_spec import WorkerSpec
 from .api import Object, Resource
 
 PORT = 26600

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 from ...errors import JobError
-from ..waiting import Waiting
+from ..base.waiting import Waiting
 from .api import EVENTS, PODS, Api, ApiError, Resource
 from .manifest import Mesh
 from .pods import Pods, Trouble, is_ending

@@ -6,5 +6,5 @@
 
 Read `job`, then `hosts`.
 
-Imports `job`, `trust`.
+Imports `job.base`, `trust`.
 """

@@ -22,7 +22,7 @@ from typing import Any
 
 from ..._new_python import main_of
 from ...errors import JobError
-from ..contract import HostId, first_line
+from ..base.contract import HostId, first_line
 from .hosts import RayHosts
 
 _NAMESPACE = "monarch"

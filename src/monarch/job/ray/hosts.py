@@ -15,9 +15,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..contract import HostId
-from ..launch import MOST_REPORT, describe_status, start_child
-from ..worker_spec import WorkerSpec
+from ..base.contract import HostId
+from ..base.launch import MOST_REPORT, describe_status, start_child
+from ..base.worker_spec import WorkerSpec
 
 _LOOK = 1.0  # seconds
 _TELLING = 60.0  # seconds that the keeper of hosts that did not come up stays, to say why

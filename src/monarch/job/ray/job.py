@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 from ... import _ours
 from ...errors import JobError
 from ...trust import read_secret_file
-from .. import contract
-from ..trait import JobTrait
-from ..waiting import Waiting
-from ..worker_spec import WorkerReport
+from ..base import contract
+from ..base.trait import JobTrait
+from ..base.waiting import Waiting
+from ..base.worker_spec import WorkerReport
 from .control import Control
 
 _ASK = 0.2  # seconds between two questions to Ray

@@ -10,5 +10,5 @@
 
 Read `job`, then `script` and `wait`.
 
-Imports `actor`, `job`, `trust`.
+Imports `actor`, `job`, `job.base`, `trust`.
 """

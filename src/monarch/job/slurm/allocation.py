@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..._ours import APPEND, opened
 from ...errors import JobError
-from .. import processes
+from ..base import processes
 from .commands import ask
 
 _CURRENT = "current"

@@ -22,11 +22,11 @@ from typing import Any
 from ... import _ours, actor
 from ...errors import JobError
 from ...trust import read_secret_file
-from .. import contract, processes
-from ..cache import CacheFile
+from ..base import contract, processes
+from ..base.cache import CacheFile
+from ..base.trait import BATCH, BATCH_FILE, JobTrait, in_batch
+from ..base.worker_spec import WorkerReport
 from ..local import BatchJob
-from ..trait import BATCH, BATCH_FILE, JobTrait, in_batch
-from ..worker_spec import WorkerReport
 from . import script as slurm_script
 from .allocation import check_allocation, find_allocation, run_here
 from .commands import NOT_FOUND, WatchedJob, ask, cancel, run, steps_of, submit

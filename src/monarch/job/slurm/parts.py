@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..._ours import opened, touch
-from ..contract import HostId, read_reports
-from ..launch import last_output
-from ..worker_spec import KILLED, WorkerReport
+from ..base.contract import HostId, read_reports
+from ..base.launch import last_output
+from ..base.worker_spec import KILLED, WorkerReport
 from .commands import WatchedJob
 from .script import COMPLETING, PENDING, Status
 

@@ -11,8 +11,8 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ..contract import IDLE_LIMIT, SECRET_FILE, WARNS, worker_command
-from ..worker_spec import KILLED, WorkerSpec
+from ..base.contract import IDLE_LIMIT, SECRET_FILE, WARNS, worker_command
+from ..base.worker_spec import KILLED, WorkerSpec
 
 PENDING = (
     "PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD",

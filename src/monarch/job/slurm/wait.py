@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from ...errors import JobError
-from ..contract import HostId
-from ..waiting import Waiting
-from ..worker_spec import WorkerReport
+from ..base.contract import HostId
+from ..base.waiting import Waiting
+from ..base.worker_spec import WorkerReport
 from .commands import WatchedJob
 from .parts import SlurmPart, last_words, reported
 from .script import PENDING, Status

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..._ours import names
-from ..worker_spec import KILLED
+from ..base.worker_spec import KILLED
 from .script import WARNED
 
 _LOOK = 1.0  # seconds

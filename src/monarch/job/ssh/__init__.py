@@ -8,5 +8,5 @@
 
 Read `job`, then `workers`.
 
-Imports `job`, `trust`.
+Imports `job`, `job.base`, `trust`.
 """

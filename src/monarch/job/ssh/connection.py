@@ -25,7 +25,7 @@ from typing import TypeVar
 from ..._commands import run_caught
 from ..._ours import APPEND, look, opened
 from ...errors import JobError
-from ..waiting import Waiting
+from ..base.waiting import Waiting
 from . import text as ssh_text
 
 # connections being made: a jump host refuses more than ten that have not proved who they are

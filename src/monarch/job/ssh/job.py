@@ -23,11 +23,11 @@ from pathlib import Path
 
 from ... import _ours
 from ...errors import JobError
-from .. import contract, processes
-from ..launch import describe_status
-from ..trait import JobTrait
-from ..waiting import Waiting
-from ..worker_spec import KEEP
+from ..base import contract, processes
+from ..base.launch import describe_status
+from ..base.trait import JobTrait
+from ..base.waiting import Waiting
+from ..base.worker_spec import KEEP
 from . import text as ssh_text
 from .connection import hear
 from .workers import ANSWER, END, SshDescription, SSHWorkers

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import JobError
-from ..processes import TAG
-from ..waiting import Waiting
+from ..base.processes import TAG
+from ..base.waiting import Waiting
 from . import text as ssh_text
 from .connection import AT_ONCE, SshCommand, SshConnection, hear
 

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ..contract import IDLE_LIMIT, worker_command
-from ..processes import TAG
-from ..worker_spec import WorkerSpec
+from ..base.contract import IDLE_LIMIT, worker_command
+from ..base.processes import TAG
+from ..base.worker_spec import WorkerSpec
 
 HERE, ELSEWHERE = "monarch: here", "monarch: elsewhere"
 """What `keeper` says: whether the folder is there already, of this user, and then his number."""

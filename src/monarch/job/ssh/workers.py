@@ -13,12 +13,12 @@ from typing import NamedTuple
 from ... import _ours
 from ...errors import JobError
 from ...trust import read_secret_file
-from .. import processes
-from ..contract import HostId, parse_report
-from ..launch import WorkerProcess
-from ..waiting import Waiting
+from ..base import processes
+from ..base.contract import HostId, parse_report
+from ..base.launch import WorkerProcess
+from ..base.waiting import Waiting
+from ..base.worker_spec import WorkerReport, WorkerSpec
 from ..watch import WatchedWorkersJob
-from ..worker_spec import WorkerReport, WorkerSpec
 from . import text as ssh_text
 from .connection import AT_ONCE, SshCommand, SshConnection, hear, hostname_of
 from .reach import FOLDER, Reach, WorkerPlace, connections

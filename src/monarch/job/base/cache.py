@@ -22,8 +22,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from .._ours import opened, resolved
-from ..errors import JobError
+from ..._ours import opened, resolved
+from ...errors import JobError
 
 FORMAT = 2
 """Version of the saved format: raised when an attribute of a kind of job gets another name or

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from .._lazy import shown_by
-from ..actor import HostMesh
+from ..._lazy import shown_by
+from ...actor import HostMesh
 
 if TYPE_CHECKING:
-    from ..telemetry import QueryEngineClient
+    from ...telemetry import QueryEngineClient
 
 
 class JobState:

@@ -17,8 +17,8 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from .._proc_stat import SESSION, STATE, stat_of
-from ..errors import JobError
+from ..._proc_stat import SESSION, STATE, stat_of
+from ...errors import JobError
 
 TAG = "MONARCH_JOB"
 """Environment variable: the `apply_id` of the job that a process belongs to."""

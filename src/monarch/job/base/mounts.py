@@ -6,11 +6,11 @@ import os
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import mounts
+from ... import mounts
 
 if TYPE_CHECKING:
-    from ..actor import HostMesh
-    from ..mounts import Mount
+    from ...actor import HostMesh
+    from ...mounts import Mount
     from .state import JobState
 
 DEFAULT_PYTHON = ".venv/bin/python"

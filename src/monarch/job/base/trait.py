@@ -25,11 +25,11 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .. import actor, control
-from .._guards.main_guard import refuse_imports
-from .._lazy import shown_by
-from ..errors import JobError
-from ..logs.keep import keep_logs, stop_keeping
+from ... import actor, control
+from ..._guards.main_guard import refuse_imports
+from ..._lazy import shown_by
+from ...errors import JobError
+from ...logs.keep import keep_logs, stop_keeping
 from . import admin, code, logs, telemetry
 from .cache import CacheFile, checked_format, conflict, needs_room, with_format
 from .interrupt import one_interrupt_held

@@ -29,13 +29,13 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from .. import _ours
-from .._arguments import whole
-from .._new_python import main_of
-from .._patterns.attaching import after_the_end, socket_path, why_hosts_end
-from ..actor import attach_to_workers
-from ..errors import JobError
-from ..trust import read_secret_file, write_secret_file
+from ... import _ours
+from ..._arguments import whole
+from ..._new_python import main_of
+from ..._patterns.attaching import after_the_end, socket_path, why_hosts_end
+from ...actor import attach_to_workers
+from ...errors import JobError
+from ...trust import read_secret_file, write_secret_file
 from .cache import CacheFile
 from .state import JobState, check_mesh_names
 from .trait import DEFAULT_JOB_PATH, JobTrait

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 
-from .. import admin
-from ..errors import JobError
+from ... import admin
+from ...errors import JobError
 from . import telemetry
 from .features import ImpliedAdmin, MeshAdminConfig, TelemetryConfig
 

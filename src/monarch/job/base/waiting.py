@@ -11,8 +11,8 @@ import threading
 import time
 from collections.abc import Sequence
 
-from .._patterns.activities import other_waits
-from .._words import aligned, draw, named
+from ..._patterns.activities import other_waits
+from ..._words import aligned, draw, named
 
 _LIVE_AFTER = 2.0  # seconds; machines that come sooner are not worth a word
 _LINES_AFTER = 10.0  # seconds, where it would stay to be read

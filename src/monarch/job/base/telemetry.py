@@ -16,16 +16,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import _ours, config, why
-from .. import telemetry as plane
-from ..actor import this_host
-from ..errors import JobError
-from ..programs import Program, connect, find
+from ... import _ours, config, why
+from ... import telemetry as plane
+from ...actor import this_host
+from ...errors import JobError
+from ...programs import Program, connect, find
 from .features import TelemetryConfig
 
 if TYPE_CHECKING:
-    from ..telemetry import Profile as Profile
-    from ..telemetry import QueryEngineClient as QueryEngineClient
+    from ...telemetry import Profile as Profile
+    from ...telemetry import QueryEngineClient as QueryEngineClient
 
 _CLIENTS, _RUN = "clients", "run.duckdb"
 _BRIEFLY = 0.25  # seconds between two looks at the end: the program may be about to end

@@ -22,9 +22,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from .._ours import APPEND, opened, tail
-from .._patterns.attaching import socket_path
-from ..errors import JobError
+from ..._ours import APPEND, opened, tail
+from ..._patterns.attaching import socket_path
+from ...errors import JobError
 from . import processes
 from .contract import worker_command
 from .worker_spec import KEEP, WorkerSpec

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .. import _ours
+from ... import _ours
 
 _ABOUT = "job.json"
 

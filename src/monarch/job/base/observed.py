@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .. import why as verdicts
-from ..errors import JobError
+from ... import why as verdicts
+from ...errors import JobError
 from . import telemetry
 from .features import ImpliedAdmin, MeshAdminConfig, TelemetryConfig, config_of
 

@@ -10,7 +10,7 @@ import signal
 from pathlib import Path
 from typing import NamedTuple
 
-from .._ours import opened
+from ..._ours import opened
 
 KEEP = b"k"
 """What a job writes on a lifeline when the worker may outlive it."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from .. import sync
-from ..errors import JobError
+from ... import sync
+from ...errors import JobError
 
 if TYPE_CHECKING:
-    from ..actor import HostMesh
-    from ..sync import SyncResult, Workspace
+    from ...actor import HostMesh
+    from ...sync import SyncResult, Workspace
     from .trait import JobTrait
 
 
