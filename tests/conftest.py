@@ -403,7 +403,7 @@ def _spawning(host: Callable[[], HostMesh], stops: bool) -> Iterator[Spawn]:
     yield spawn_procs
     if stops:
         for procs in reversed(spawned):
-            procs.stop().get(timeout=30)
+            procs.stop().get()
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ def test_an_actor_whose_caller_does_not_read_its_answers_serves_on(
                 last = now
         finally:
             os.kill(frozen, signal.SIGCONT)
-        assert asked.get(timeout=30) == 100 * 200_000
+        assert asked.get() == 100 * 200_000
         assert talks.alive.call_one().get()
 
 
@@ -414,9 +414,7 @@ class Asks(Actor):
             "call": lambda: other.vanish.call().get(),
             "time limit": lambda: other.vanish.call_one().get(timeout=60),
             "stream": lambda: [answer.get() for answer in other.vanish.stream()],
-            "stream, time limit": lambda: [
-                answer.get(timeout=60) for answer in other.vanish.stream()
-            ],
+            "stream, time limit": lambda: [answer.get() for answer in other.vanish.stream()],
             "options": lambda: other.vanish.options(timeout=60).call_one().get(),
             "concurrent.futures": lambda: next(as_completed([other.vanish.call_one()])).result(),
             "thread": lambda: self._in_a_thread(lambda: other.vanish.call_one().get()),
@@ -456,10 +454,10 @@ def test_a_thread_that_vanishes_is_missed_however_an_actor_waits_for_it(
         asks = procs.slice(gpus=rank).spawn("asks", Asks)
         futures[how] = asks.wait.call_one(home.spawn("gone", kind), how)
     for how, future in futures.items():
-        assert "its thread has vanished" in future.get(timeout=30), how
+        assert "its thread has vanished" in future.get(), how
     for fault in faults.wait_for(len(WAYS)):
         assert "its thread has vanished" in fault.report()
-    assert there.alive.call_one().get(timeout=30), "only these actors have failed"
+    assert there.alive.call_one().get(), "only these actors have failed"
 
 
 def test_a_vanished_thread_is_missed_and_its_actor_may_start_again() -> None:
@@ -490,7 +488,7 @@ VANISHES = """
         answers = first.vanish.stream()
         for future in [next(answers), first.alive.call_one()]:
             try:
-                print("answered", future.get(timeout=50))
+                print("answered", future.get())
             except SupervisionError as error:
                 print("its thread has vanished" in str(error))
         print(actors.alive.call().get().values())

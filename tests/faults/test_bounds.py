@@ -255,7 +255,7 @@ def test_a_flood_to_an_actor_that_calls_the_flooder_back_goes_through(spawn: Spa
             spawn(1, name="asking").spawn("asking", Asking),
         )
     asking.meet.call_one(asker).get()
-    assert asker.flood.call_one(asking, 150).get(timeout=25) == 150
+    assert asker.flood.call_one(asking, 150).get() == 150
 
 
 class Source(Actor):
@@ -361,7 +361,7 @@ def test_a_flood_to_a_process_that_starts_again_waits_until_it_is_back(spawn: Sp
 def test_failures_with_long_messages_are_remembered_in_few_bytes(spawn: Spawn) -> None:
     owner = spawn(1).spawn("owner", Owner)
     # 300 MB of texts and pickled exceptions
-    grown = owner.grow.call_one(spawn(1), 15).get(timeout=40)
+    grown = owner.grow.call_one(spawn(1), 15).get()
     assert grown < 120 * MIB, f"{grown / MIB:.0f} MiB"
 
 
@@ -434,7 +434,7 @@ def test_answers_to_a_process_that_does_not_read_hold_up_who_answers(
             " answered"
         )
         reads_on.write(b"1")
-        assert calls.get(timeout=30) == count * MIB
+        assert calls.get() == count * MIB
 
 
 def _queued(procs: Any) -> int:

@@ -44,7 +44,7 @@ COMMON = """
                     file.write("cleaned up\\n")
 
     def pids(actors):
-        return sorted(actors.pid.call().get(timeout=30).values())
+        return sorted(actors.pid.call().get().values())
 
     def parents():
         procs = this_host().spawn_procs(per_host={"gpus": 2}, name="parents")
@@ -67,17 +67,17 @@ def test_a_child_calls_and_spawns_on_the_meshes_it_was_given(how: str) -> None:
         def child(procs, peers, port):
             assert context().actor_instance.creator is None
             here = pids(peers)
-            assert sorted(future.get(timeout=30) for future in peers.pid.stream()) == here
+            assert sorted(future.get() for future in peers.pid.stream()) == here
             mine = procs.spawn("mine", Peer)
             assert pids(mine) == here
-            mine.stop().get(timeout=30)
+            mine.stop().get()
             more = procs.host_mesh.spawn_procs(per_host={"n": 2}).spawn("more", Peer)
             assert not set(pids(more)) & set(here)
             back, receiver = Channel.open()
-            peers.send.call(back, "to the child").get(timeout=30)
-            assert [receiver.recv().get(timeout=30) for _ in range(2)] == ["to the child"] * 2
+            peers.send.call(back, "to the child").get()
+            assert [receiver.recv().get() for _ in range(2)] == ["to the child"] * 2
             large = bytearray(b"x" * 5_000_000)
-            assert all(value == large for value in peers.echo.call(large).get(timeout=30).values())
+            assert all(value == large for value in peers.echo.call(large).get().values())
             port.send("to the parent")
         """,
         f"""
@@ -85,7 +85,7 @@ def test_a_child_calls_and_spawns_on_the_meshes_it_was_given(how: str) -> None:
             procs, peers = parents()
             port, receiver = Channel.open()
             process = start({how!r}, child, procs, peers, port)
-            assert receiver.recv().get(timeout=30) == "to the parent"
+            assert receiver.recv().get() == "to the parent"
             process.join(30)
             assert process.exitcode == 0, process.exitcode
             assert len(pids(peers)) == 2
@@ -104,7 +104,7 @@ def test_a_parent_that_has_no_procs_is_reached_through_its_port() -> None:
         if __name__ == "__main__":
             port, receiver = Channel.open()
             process = start("spawn", child, port)
-            assert receiver.recv().get(timeout=30) == process.pid
+            assert receiver.recv().get() == process.pid
             process.join(30)
         """,
     )
@@ -121,7 +121,7 @@ def test_children_of_one_client_reach_each_other() -> None:
             actors = this_host().spawn_procs(per_host={"n": 2}).spawn("made", Echo)
             done, receiver = Channel.open()
             port.send((actors, done))
-            receiver.recv().get(timeout=30)
+            receiver.recv().get()
 
         def uses(actors, done):
             assert len(pids(actors)) == 2
@@ -130,7 +130,7 @@ def test_children_of_one_client_reach_each_other() -> None:
         if __name__ == "__main__":
             port, receiver = Channel.open()
             first = start("spawn", makes, port)
-            second = start("spawn", uses, *receiver.recv().get(timeout=30))
+            second = start("spawn", uses, *receiver.recv().get())
             for process in (first, second):
                 process.join(30)
                 assert process.exitcode == 0, process.exitcode
@@ -149,7 +149,7 @@ def test_what_a_killed_child_had_spawned_is_gone_and_what_its_parent_has_lives_o
             mine = procs.spawn("mine", Peer, log)
             own = procs.host_mesh.spawn_procs().spawn("own", Peer)
             pids(mine)
-            port.send(own.pid.call_one().get(timeout=30))
+            port.send(own.pid.call_one().get())
             time.sleep(60)
         """,
         f"""
@@ -158,7 +158,7 @@ def test_what_a_killed_child_had_spawned_is_gone_and_what_its_parent_has_lives_o
             port, receiver = Channel.open()
             log = {str(tmp_path / "log")!r}
             process = start({how!r}, child, procs, peers, port, log)
-            own = receiver.recv().get(timeout=30)
+            own = receiver.recv().get()
             process.kill()
             wait_gone(own)
             wait_until(lambda: os.path.exists(log) and len(open(log).readlines()) == 2, what="the child's actors to end")
@@ -206,13 +206,13 @@ def test_a_child_hears_of_the_death_of_a_proc_of_its_parent() -> None:
         def child(peers):
             pids(peers)
             try:
-                peers.slice(gpus=1).die.call_one().get(timeout=30)
+                peers.slice(gpus=1).die.call_one().get()
             except SupervisionError as error:
                 assert "exited with non-zero code 7" in str(error), error
                 assert "parents[1]" in str(error), error
             else:
                 raise AssertionError
-            assert peers.slice(gpus=0).echo.call_one(3).get(timeout=30) == 3
+            assert peers.slice(gpus=0).echo.call_one(3).get() == 3
 
         if __name__ == "__main__":
             told = []
@@ -254,7 +254,7 @@ def test_a_child_whose_parent_was_killed_gets_an_error_that_names_it(how: str) -
                 procs, peers = parents()
                 port, receiver = Channel.open()
                 start({how!r}, child, procs, peers, port)
-                receiver.recv().get(timeout=30)
+                receiver.recv().get()
                 print(os.getpid(), flush=True)
                 os.kill(os.getpid(), signal.SIGKILL)
             """,
@@ -274,8 +274,8 @@ from monarch.actor import SupervisionError
 from helpers.actors import Echo
 
 procs, actors = pickle.load(open(os.environ["MESH"], "rb"))
-for use in (lambda: actors.say.call(3).get(timeout=30), lambda: procs.spawn("more", Echo).say.call(3).get(timeout=30),
-            lambda: procs.host_mesh.spawn_procs().spawn("new", Echo).say.call_one(3).get(timeout=30)):
+for use in (lambda: actors.say.call(3).get(), lambda: procs.spawn("more", Echo).say.call(3).get(),
+            lambda: procs.host_mesh.spawn_procs().spawn("new", Echo).say.call_one(3).get()):
     try:
         print(use())
     except SupervisionError as error:
@@ -300,7 +300,7 @@ def test_a_mesh_in_a_file_is_used_by_another_program_until_its_owner_ends(tmp_pa
             command, env = [{sys.executable!r}, {str(later)!r}], {{**os.environ, "MESH": {str(mesh)!r}}}
             done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
             assert done.returncode == 0 and "error" not in done.stdout and not done.stderr, done
-            assert len(actors.say.call(3).get(timeout=30)) == 2
+            assert len(actors.say.call(3).get()) == 2
         """,
     )
     result = run_script(LATER, env={"MESH": str(mesh)})
@@ -322,7 +322,7 @@ def test_a_mesh_on_another_host_needs_a_secret_in_the_process_that_it_was_given_
         from monarch.actor import attach_to_workers, start_worker_loop_forever
 
         def child(procs, peers):
-            for use in (lambda: peers.pid.call().get(timeout=30), lambda: procs.spawn("mine", Peer)):
+            for use in (lambda: peers.pid.call().get(), lambda: procs.spawn("mine", Peer)):
                 try:
                     use()
                 except SupervisionError as error:
@@ -347,7 +347,7 @@ def test_a_mesh_on_another_host_needs_a_secret_in_the_process_that_it_was_given_
             process.join(30)
             assert process.exitcode == 0, process.exitcode
             assert len(pids(peers)) == 2
-            hosts.shutdown().get(timeout=30)
+            hosts.shutdown().get()
         """,
     )
 
@@ -375,13 +375,13 @@ def test_a_mesh_on_a_host_with_certificates_can_be_used_once_it_is_attached(tmp_
             for secret, why in ("", "no certificate"), (SECRET, "it refused our side of TLS: certificate required"):
                 os.environ["MONARCH_SECRET"] = secret
                 try:
-                    peers.pid.call().get(timeout=30)
+                    peers.pid.call().get()
                 except SupervisionError as error:
                     assert "this process has not attached the host (attach_to_workers does" in str(error), error
                     assert why in str(error) and "is gone" not in str(error), error
                 else:
                     raise AssertionError
-            attach(address).initialized.get(timeout=30)
+            attach(address).initialized.get()
             assert len(pids(peers)) == 2
             assert len(pids(procs.spawn("mine", Peer))) == 2
 
@@ -397,6 +397,6 @@ def test_a_mesh_on_a_host_with_certificates_can_be_used_once_it_is_attached(tmp_
             process.join(30)
             assert process.exitcode == 0, process.exitcode
             assert len(pids(peers)) == 2
-            hosts.shutdown().get(timeout=30)
+            hosts.shutdown().get()
         """,
     )

@@ -228,8 +228,8 @@ def test_the_death_of_a_proc_is_told_at_once_while_others_are_being_spawned(
         with pytest.raises(SupervisionError, match=f"pid {pid}"):
             victim.die.call_one("SIGKILL", words).get()
         watch.note(time.monotonic() - float(Path(words).read_text()))
-        assert crowd.initialized.get(timeout=30)
-        crowd.stop().get(timeout=30)
+        assert crowd.initialized.get()
+        crowd.stop().get()
     table("proc: SIGKILL, 16 being spawned", watch.times)
     assert watch.best_is_within(
         HOST_BOUND
@@ -267,7 +267,7 @@ HOST_SCRIPT = """
             os.kill(victim, signal.{number})
         threading.Timer(0.2, kill).start()
         try:
-            waiting.get(timeout=30)
+            waiting.get()
         except SupervisionError as error:
             times.append(time.monotonic() - killed[0])
             assert "the host agent is gone" in str(error), error
@@ -341,7 +341,7 @@ def test_the_report_on_a_proc_that_ran_out_of_memory_says_so(
     other = spawn(1).spawn("victim", Victim)
     victim.join_group.call_one(str(group)).get()
     with pytest.raises(SupervisionError, match=r"(?s)SIGKILL.*out-of-memory killer"):
-        victim.use_up_memory.call_one(None, str(tmp_path / "words")).get(timeout=30)
+        victim.use_up_memory.call_one(None, str(tmp_path / "words")).get()
     with pytest.raises(SupervisionError) as later:  # somebody else's SIGKILL
         other.die.call_one("SIGKILL", str(tmp_path / "other")).get()
     if kills_for_memory() == KILLS + 1:  # no other program had one since the host counts
@@ -355,7 +355,7 @@ def test_a_memory_error_in_an_endpoint_is_an_ordinary_error(spawn: Spawn, tmp_pa
     victim = spawn(1).spawn("victim", Victim)
     pid = victim.ready.call_one().get()
     with pytest.raises(ActorError) as caught:
-        victim.use_up_memory.call_one(1 << 30, str(tmp_path / "words")).get(timeout=30)
+        victim.use_up_memory.call_one(1 << 30, str(tmp_path / "words")).get()
     assert isinstance(caught.value.exception, MemoryError)
     assert victim.ready.call_one().get() == pid
 

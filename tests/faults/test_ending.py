@@ -254,7 +254,7 @@ def test_every_call_that_races_with_the_end_of_an_actor_is_answered_or_refused(
     procs.spawn("fast", SwitchesFast).switch_fast.call_one().get()
     floods = spawn(3, name="floods").spawn("floods", Floods)
     for _ in range(shortened(60, 20)):
-        assert floods.flood.call(procs.spawn("leaves", kind), 40).get(timeout=40).values() == [
+        assert floods.flood.call(procs.spawn("leaves", kind), 40).get().values() == [
             0,
             0,
             0,
@@ -561,7 +561,7 @@ def test_an_endpoint_that_starts_over_with_new_procs_handled_the_failure(
     spawn: Spawn, faults: Faults
 ) -> None:
     actor = spawn(1).spawn("starts_over", StartsOver)
-    seen = [tuple(actor.work.call_one().get(timeout=30)) for _ in range(3)]
+    seen = [tuple(actor.work.call_one().get()) for _ in range(3)]
     assert len(set(seen)) == 3
     assert len(faults) == 0
 
@@ -592,14 +592,14 @@ def test_procs_of_another_host_that_are_stopped_before_their_forks_are_asked_to_
     """What is sent to them waits at their host, and is told of the stop: the way there has ended."""
     with attached_cluster(1, env={"HYPERACTOR_PROCESS_EXIT_TIMEOUT": "60s"}) as cluster:
         other = cluster.hosts.spawn_procs(name="other").spawn("other", Echo)
-        assert other.pid.call_one().get(timeout=30)
+        assert other.pid.call_one().get()
         (spawner,) = children_of(cluster.workers.agent(0))
         os.kill(spawner, signal.SIGSTOP)
         wait_stopped(spawner)
         procs = cluster.hosts.spawn_procs(name="procs")
         asked = procs.spawn("asked", Echo).pid.call_one()
         stopping = procs.stop()
-        assert other.pid.call_one().get(timeout=30)  # the agent has read all of that
+        assert other.pid.call_one().get()  # the agent has read all of that
         os.kill(spawner, signal.SIGCONT)
-        stopping.get(timeout=30)
+        stopping.get()
         assert "stopped by client" in str(asked.exception())

@@ -190,7 +190,7 @@ def hook(failure):
     sys.exit(1)
 
 many = this_host().spawn_procs(per_host={{"gpus": 64}}).spawn("many", Fragile)
-many.ready.call().get(timeout=30)
+many.ready.call().get()
 monarch.actor.unhandled_fault_hook = hook
 {deaths}
 time.sleep(600)

@@ -54,7 +54,6 @@ class Starts(Actor):
             [sys.executable, "-c", program],
             stdout=subprocess.PIPE,
             text=True,
-            timeout=20,
             check=True,
         )
         return done.stdout.split()
@@ -65,7 +64,6 @@ class Starts(Actor):
             ["grep", "SigBlk", "/proc/self/status"],
             stdout=subprocess.PIPE,
             text=True,
-            timeout=20,
             check=True,
         )
         return done.stdout.split()[1]
@@ -75,7 +73,7 @@ class Starts(Actor):
 def test_ctrl_c_ends_a_program_that_an_actor_started(spawn: Spawn, method: str) -> None:
     with configured(proc_spawn_method=method):
         starts = spawn(1).spawn("starts", Starts)
-        assert starts.interrupt_a_child.call_one().get(timeout=30) == -signal.SIGINT
+        assert starts.interrupt_a_child.call_one().get() == -signal.SIGINT
 
 
 @pytest.mark.parametrize("method", ["fork", "exec"])
@@ -85,11 +83,11 @@ def test_a_program_that_an_actor_started_ignores_only_what_any_python_child_igno
     with configured(proc_spawn_method=method):
         starts = spawn(1).spawn("starts", Starts)
         # Python itself ignores these two, in the child as in any
-        assert set(starts.dispositions_of_a_child.call_one().get(timeout=30)) <= {
+        assert set(starts.dispositions_of_a_child.call_one().get()) <= {
             "SIGPIPE",
             "SIGXFSZ",
         }
-        assert int(starts.blocked_signals_of_a_child.call_one().get(timeout=30), 16) == 0
+        assert int(starts.blocked_signals_of_a_child.call_one().get(), 16) == 0
 
 
 class Random(Actor):
@@ -115,8 +113,8 @@ def test_ranks_that_share_a_preloaded_numpy_have_random_numbers_of_their_own(
         first = spawn(3).spawn("random", Random)
         second = spawn(3).spawn("random", Random)
         numbers = [
-            *first.of_numpy.call().get(timeout=30).values(),
-            *second.of_numpy.call().get(timeout=30).values(),
+            *first.of_numpy.call().get().values(),
+            *second.of_numpy.call().get().values(),
         ]
     assert len(set(numbers)) == 6
 
@@ -171,8 +169,8 @@ FORKS = """
                 pass
 
     def use(peers, out):
-        there = sorted(peers.pid.call().get(timeout=30).values())
-        own = this_host().spawn_procs().spawn("own", Peer).pid.call_one().get(timeout=30)
+        there = sorted(peers.pid.call().get().values())
+        own = this_host().spawn_procs().spawn("own", Peer).pid.call_one().get()
         assert own not in there and context().actor_instance.creator is None
         os.write(out, repr(there).encode())
 
@@ -214,10 +212,10 @@ def test_a_child_that_an_actor_forks_is_a_client_of_its_own(kind: str) -> None:
         if __name__ == "__main__":
             procs = this_host().spawn_procs(per_host={{"n": 2}})
             peers = procs.spawn("peers", Peer)
-            pids = repr(sorted(peers.pid.call().get(timeout=30).values()))
+            pids = repr(sorted(peers.pid.call().get().values()))
             forks = procs.slice(n=0).spawn("forks", {kind})
             for how, status in (("os", 0), ("multiprocessing", 0), ("return", 1)):
-                assert forks.fork.call_one(peers, how).get(timeout=60) == (status, pids), how
+                assert forks.fork.call_one(peers, how).get() == (status, pids), how
         """,
     )
 
@@ -246,6 +244,6 @@ def test_a_forked_child_neither_stops_nor_waits_for_what_is_its_parents(tmp_path
                     sys.exit(5)  # leaves the block
                 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
                 open(path, "w").close()
-                waits.get(timeout=30)
+                waits.get()
         """,
     )

@@ -66,7 +66,7 @@ START = """
         configure(**{"heartbeat_timeout": "1s", **knobs})
         procs = this_host().spawn_procs(per_host={"g": count}, name="trainers")
         workers = procs.spawn("worker", Worker)
-        return procs, workers, list(workers.pid.call().get(timeout=30).values())
+        return procs, workers, list(workers.pid.call().get().values())
 
     def told(future):
         start = time.monotonic()
@@ -99,7 +99,7 @@ def test_a_proc_that_stays_stopped_is_ended_and_every_kind_of_caller_is_told() -
         ready, is_ready = monarch.actor.Channel.open()
         waiting = [asking.ask.call_one(frozen, ready), asking_async.ask.call_one(frozen, ready)]
         for _ in waiting:
-            assert is_ready.recv().get(timeout=30)
+            assert is_ready.recv().get()
         os.kill(pids[3], signal.SIGSTOP)
         wait_stopped(pids[3])
         one, every, stream = frozen.wait.call_one(), workers.pid.call(), workers.pid.stream()
@@ -345,7 +345,7 @@ HOLD = """
     procs, workers, pids = up(2, heartbeat_timeout={timeout!r})
     holding = workers.slice(g=0).hold_the_interpreter.call_one({seconds})
     hold_the_interpreter({seconds})
-    assert holding.get(timeout=20 + {seconds}) == pids[0]
+    assert holding.get() == pids[0]
     time.sleep(1.5)
     assert list(workers.pid.call().get().values()) == pids
     assert len(faults) == 0, faults.reports()
@@ -455,7 +455,7 @@ def test_a_proc_that_is_stopped_does_not_outlive_a_client_that_is_killed() -> No
             wait_stopped(pid)
         os.kill(agent_of(pids[0]), signal.SIGCONT)
         print("now", flush=True)
-        workers.wait.call().get(timeout=60)
+        workers.wait.call().get()
         """
     result = run_script(
         program(START, source),

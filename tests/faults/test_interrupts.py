@@ -210,7 +210,7 @@ def test_a_connection_survives_hundreds_of_interrupts_at_any_moment() -> None:
             time.sleep(0.2)
         except KeyboardInterrupt:
             pass
-        print("hung:", hung, "answer:", echo.say.call_one(7).get(timeout=10))
+        print("hung:", hung, "answer:", echo.say.call_one(7).get())
         """)
     assert result.exit_code == 0, str(result)
     assert "hung: False answer: 7" in result.stdout, str(result)
@@ -255,7 +255,7 @@ def test_no_alarm_or_call_is_lost_when_handlers_raise_during_answers() -> None:
             if swallowed or unanswered:
                 break
         signal.setitimer(signal.ITIMER_REAL, 0)
-        print("swallowed:", swallowed, "unanswered:", unanswered, "answer:", echo.say.call_one(7).get(timeout=10))
+        print("swallowed:", swallowed, "unanswered:", unanswered, "answer:", echo.say.call_one(7).get())
         """)
     assert result.exit_code == 0, str(result)
     assert "swallowed: 0 unanswered: 0 answer: 7" in result.stdout, str(result)
@@ -313,7 +313,7 @@ def test_no_signal_whose_handler_raises_loses_an_answer_or_the_connection(name: 
         over = True
         go.set()
         sender.join()
-        print("unanswered:", unanswered, "answer:", echo.say.call_one(7).get(timeout=10))
+        print("unanswered:", unanswered, "answer:", echo.say.call_one(7).get())
         """)
     assert result.exit_code == 0, str(result)
     assert "unanswered: 0 answer: 7" in result.stdout, str(result)

@@ -138,7 +138,7 @@ def test_a_worker_that_dies_is_reported_with_its_output_and_the_job_starts_anew(
     state_file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = ProcessJob({"workers": 2})
-    job.state(state_file).workers.initialized.get(timeout=30)
+    job.state(state_file).workers.initialized.get()
     first, second = job._all_workers()
     with first.log.open("a") as log:
         log.write("last words\n")

@@ -64,17 +64,17 @@ def test_what_an_actor_has_started_is_gone_when_its_procs_are_stopped(
     spawn: Spawn, what: str
 ) -> None:
     procs = spawn(1)
-    pid = getattr(procs.spawn("starts", Starts), what).call_one().get(timeout=30)
+    pid = getattr(procs.spawn("starts", Starts), what).call_one().get()
     assert is_alive(pid)
-    procs.stop().get(timeout=30)
+    procs.stop().get()
     assert not is_alive(pid)
 
 
 def test_what_an_actor_has_started_ends_with_a_proc_that_dies(spawn: Spawn, faults: Faults) -> None:
     starts = spawn(1).spawn("starts", Starts)
-    pid = starts.program.call_one().get(timeout=30)
+    pid = starts.program.call_one().get()
     with pytest.raises(SupervisionError):
-        starts.die.call_one().get(timeout=30)
+        starts.die.call_one().get()
     wait_gone(pid)
     faults.wait_for(1)
 
@@ -86,11 +86,11 @@ def test_procs_are_sessions_of_their_own_where_asked_for_and_end_as_ever(
     with configured(proc_sessions=own):
         procs = spawn(2)
     starts = procs.spawn("starts", Starts)
-    pids = starts.program.call().get(timeout=30).values()
+    pids = starts.program.call().get().values()
     found = starts.session.call().get().values()
     assert [pid == group for pid, group, _ in found] == [True, True]
     assert [pid == session for pid, _, session in found] == [own, own]
-    procs.stop().get(timeout=30)
+    procs.stop().get()
     assert not any(map(is_alive, pids))
 
 
@@ -98,9 +98,9 @@ def test_procs_are_sessions_of_their_own_where_asked_for_and_end_as_ever(
 def test_a_program_that_is_to_stay_stays(spawn: Spawn, how: str) -> None:
     with configured(end_process_groups=how != "knob"):
         procs = spawn(1)
-    pid = procs.spawn("starts", Starts).program.call_one(how == "session").get(timeout=30)
+    pid = procs.spawn("starts", Starts).program.call_one(how == "session").get()
     try:
-        procs.stop().get(timeout=30)
+        procs.stop().get()
         assert is_alive(pid)
     finally:
         os.kill(pid, signal.SIGKILL)
@@ -119,7 +119,7 @@ def test_nothing_that_actors_have_started_outlives_a_killed_client() -> None:
                     return subprocess.Popen(["sleep", "100"]).pid
 
             if __name__ == "__main__":
-                this_host().spawn_procs(per_host={"n": 2}).spawn("starts", Starts).program.call().get(timeout=30)
+                this_host().spawn_procs(per_host={"n": 2}).spawn("starts", Starts).program.call().get()
                 os.kill(os.getpid(), signal.SIGKILL)
             """)
     )
@@ -154,7 +154,7 @@ def test_what_an_actor_has_started_ends_with_a_host_whose_own_process_is_killed(
                 ending = start()
                 with configured(end_process_groups=False):
                     staying = start()
-                ended, stays = ending.program.call().get(timeout=30), staying.program.call().get(timeout=30)
+                ended, stays = ending.program.call().get(), staying.program.call().get()
                 proc = ended.item(n=0)[0]
                 victim = {who}_of(proc)
                 if {stopped}:

@@ -20,7 +20,7 @@ from helpers.leaks import open_descriptors
 from helpers.processes import wait_stopped
 from helpers.remote import BOUND, RECONNECT, SLACK
 from helpers.scripts import program
-from helpers.waiting import wait_until
+from helpers.waiting import PATIENCE, wait_until
 from helpers.workers import SECRET, Workers, children_of, wait_for_procs, workers
 from monarch import config
 
@@ -110,7 +110,7 @@ def let_go(process: subprocess.Popen[str], how: str) -> list[int]:
     return []
 
 
-def wait_procs(hosts: Workers, count: int, timeout: float) -> None:
+def wait_procs(hosts: Workers, count: int, timeout: float = PATIENCE) -> None:
     for index in range(2):
         wait_until(
             lambda index=index: len(hosts.procs(index)) == count,  # type: ignore[misc]
@@ -176,7 +176,7 @@ def test_a_client_that_stands_still_for_a_moment_has_never_been_away(
         time.sleep(BOUND)
         assert process.poll() is None, (tmp_path / "stderr").read_text()
         assert len(hosts.procs(0)) == PER_CLIENT
-    wait_procs(hosts, 0, timeout=20)
+    wait_procs(hosts, 0)
 
 
 COMERS = f"""

@@ -128,7 +128,7 @@ def test_a_storm_of_broadcasts_goes_on_to_the_others_complete_and_in_order(how: 
             over.set()
             storms.join(20)
             for index in (0, 2):
-                notes = members.slice(hosts=index).noted.call_one().get(timeout=40)
+                notes = members.slice(hosts=index).noted.call_one().get()
                 assert [number for number, _ in notes] == list(range(sent)), (len(notes), sent)
         """)
 
@@ -144,7 +144,7 @@ def test_large_transfers_in_both_directions_end_and_others_are_not_held_up(how: 
             told(there[-1], w.addresses[1], within=20)
             assert "the host agent is gone" in back[0].get()
             assert members.slice(hosts=0).rank.call_one().get() == 0
-            assert len(members.slice(hosts=0).echo.call_one(large).get(timeout=40)) == len(large)
+            assert len(members.slice(hosts=0).echo.call_one(large).get()) == len(large)
         """)
 
 

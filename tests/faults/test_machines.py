@@ -21,17 +21,17 @@ INTERRUPTIONS = pytest.mark.parametrize("interrupt", ["unplug", "silence"])
 def test_many_procs_on_several_machines_are_called_sliced_and_call_each_other() -> None:
     run("""
         with machines(4, 16) as (network, w, hosts, procs, members):
-            assert members.rank.call().get(timeout=30).values() == [*range(64)]
+            assert members.rank.call().get().values() == [*range(64)]
             assert members.slice(hosts=slice(1, 3), g=slice(4, 8)).rank.call().get().values() == [
                 16 * host + g for host in (1, 2) for g in range(4, 8)
             ]
-            asked = procs.spawn("asks", Member).slice(g=0).ask_neighbours.call(members).get(timeout=30).values()
+            asked = procs.spawn("asks", Member).slice(g=0).ask_neighbours.call(members).get().values()
             assert asked == [[16 * ((host + 1) % 4) + g for g in range(16)] for host in range(4)]
             port, values = Channel.open()
             members.slice(g=3).send_all.call(port, 20).get()
             assert sorted(values.recv().get() for _ in range(80)) == sorted([*range(20)] * 4)
             large = bytes(20_000_000)
-            assert all(echo == large for echo in members.slice(g=0).echo.call(large).get(timeout=40).values())
+            assert all(echo == large for echo in members.slice(g=0).echo.call(large).get().values())
             waiting = procs.spawn("waiting", Member).wait.call()
             hurt(w, 2, "kill")
             told(waiting, w.addresses[2])
@@ -52,8 +52,8 @@ STREAMS = """
             members.slice(g=0).note.broadcast(sent)
             sent += 1
             time.sleep(0.001)
-        counts = sending.get(timeout=30).values()
-        for notes in members.slice(g=0).noted.call().get(timeout=30).values():
+        counts = sending.get().values()
+        for notes in members.slice(g=0).noted.call().get().values():
             assert notes == [*range(sent)], (len(notes), sent)
         got = [values.recv().get() for _ in range(sum(counts))]
         for host, count in enumerate(counts):
@@ -206,7 +206,7 @@ def test_what_is_synced_to_machines_runs_at_the_next_call_and_so_do_packages(
             if "requirements_txt" in files:
                 hosts = in_environment(hosts, "requirements.txt", wheels="wheels", offline=True)
             with hosts.spawn_procs() as procs:
-                return procs.spawn("runner", Runner).value.call(module).get(timeout=60).values()
+                return procs.spawn("runner", Runner).value.call(module).get().values()
 
         project.mkdir()
         make_wheel(project / "wheels", "tiny_one", "1.0")

@@ -46,7 +46,7 @@ def test_large_content_goes_to_memory_of_the_reader_once_a_device_is_known(tmp_p
 
             def in_place(self) -> int:
                 # what the other side has written to memory of this process
-                data = [answer.get(timeout=30)[2] for answer in self.answers]
+                data = [answer.get()[2] for answer in self.answers]
                 self.answers.clear()
                 return sum(len(each) for each in data if type(getattr(each, "obj", None)) is bytearray)
 
@@ -68,10 +68,10 @@ def test_large_content_goes_to_memory_of_the_reader_once_a_device_is_known(tmp_p
             there, here = procs.slice(hosts=0), procs.slice(hosts=1)
             names, content = (there.spawn(name, FolderSource, [FOLDER], []) for name in ("names", "content"))
             reader = here.spawn("reader", Reader, names, content)
-            assert reader.read.call_one().get(timeout=60)[0]
+            assert reader.read.call_one().get()[0]
             # in messages until it is known that a device leads there
-            wait_until(lambda: reader.read.call_one().get(timeout=60)[1] > 0, what="RDMA", timeout=90)
-            whole, by_rdma = reader.read.call_one().get(timeout=60)
+            wait_until(lambda: reader.read.call_one().get()[1] > 0, what="RDMA", timeout=90)
+            whole, by_rdma = reader.read.call_one().get()
             assert whole and by_rdma >= 16 << 20, by_rdma
         """.replace("FOLDER", repr(str(tmp_path))),
         timeout=240,

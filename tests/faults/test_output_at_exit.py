@@ -27,7 +27,7 @@ class Prints(Actor):
             print(f"{{number:06}}", "x" * 100, file=getattr(sys, stream))
 
 prints = this_host().spawn_procs().spawn("prints", Prints)
-prints.print_lines.call_one(sys.argv[1]).get(timeout=30)
+prints.print_lines.call_one(sys.argv[1]).get()
 """
 
 

@@ -74,7 +74,7 @@ def test_a_dead_owner_is_told_of_and_not_waited_for(
         user.read.call_one(buffer).get()
     os.kill(pid, signal.SIGKILL)
     faults.wait_for(1)
-    error = user.failure.call_one(buffer, 600).get(timeout=30)
+    error = user.failure.call_one(buffer, 600).get()
     assert type(error) is OwnerLostError
     assert isinstance(error, SupervisionError)
     assert error.buffer == repr(buffer)
@@ -98,7 +98,7 @@ def test_of_several_owners_the_dead_one_is_told_of_and_the_others_are_read(
     for target, buffer in zip(into, [*buffers, good], strict=True):
         action.read_remote(target, buffer)
     with pytest.raises(OwnerLostError, match="SIGKILL") as caught:
-        action.submit(timeout=600).get(timeout=30)
+        action.submit(timeout=600).get()
     assert caught.value.owner == buffers[0].owner
     assert caught.value.transferred == SIZE
     assert into[3] == pattern(SIZE)
@@ -115,7 +115,7 @@ def test_an_owner_that_dies_in_the_middle_ends_the_transfer(
     user.read.call_one(buffer, 0, 10).get()
     answer = user.failure.call_one(buffer, 600)
     os.kill(pid, signal.SIGKILL)
-    error = answer.get(timeout=30)
+    error = answer.get()
     if error is not None:  # it may have been done by then
         assert type(error) is OwnerLostError
         assert error.transferred < size
@@ -128,14 +128,14 @@ def test_nothing_of_a_stopped_owner_is_needed_once_it_has_let_a_reader_in(spawn:
     user.keep.call_one("it", owner.make.call_one("a", SIZE).get()).get()
     user.read_kept.call_one("it").get()
     with stopped(pid):
-        assert user.read_kept.call_one("it").get(timeout=30) == pattern(SIZE)
+        assert user.read_kept.call_one("it").get() == pattern(SIZE)
 
 
 def test_an_owner_that_stands_still_is_waited_for_as_long_as_was_said(spawn: Spawn) -> None:
     owner, user, pid = actors(spawn)
     buffer = owner.make.call_one("a", SIZE).get()
     with stopped(pid):
-        error = user.failure.call_one(buffer, 0.2).get(timeout=30)
+        error = user.failure.call_one(buffer, 0.2).get()
     assert type(error) is TransferTimeoutError
     assert "0.2s" in str(error)
     assert user.read.call_one(buffer).get() == pattern(SIZE)
@@ -151,9 +151,9 @@ def test_no_transfer_sees_what_memory_is_used_for_after_a_drop(spawn: Spawn, pat
     started, receiver = open_channel()
     reading = users.read_until_dropped.call(buffer, started)
     for _ in range(2):
-        receiver.recv().get(timeout=30)
-    owner.drop_and_overwrite.call_one("a").get(timeout=30)
-    assert all(right for _, right in reading.get(timeout=60).values())
+        receiver.recv().get()
+    owner.drop_and_overwrite.call_one("a").get()
+    assert all(right for _, right in reading.get().values())
 
 
 def test_a_holder_that_stands_still_is_waited_for_until_it_has_ended(
@@ -172,7 +172,7 @@ def test_a_holder_that_stands_still_is_waited_for_until_it_has_ended(
             buffer.read_into(bytearray(SIZE)).get()  # nobody new is let in
         assert not dropped.done()
         os.kill(holder, signal.SIGKILL)
-        dropped.get(timeout=30)
+        dropped.get()
     faults.wait_for(2)
 
 
@@ -264,7 +264,7 @@ def test_an_owner_that_starts_again_does_not_know_the_buffers_of_before(
     os.kill(first, signal.SIGKILL)
     in_flight.exception()
     wait_until(lambda: owner.pid.call_one().exception() is None, what="the next incarnation")
-    error = user.failure.call_one(buffer).get(timeout=30)
+    error = user.failure.call_one(buffer).get()
     assert isinstance(error, RDMAError)
     assert not isinstance(error, TransferTimeoutError)
     again = owner.make.call_one("a", SIZE, 2).get()
@@ -312,10 +312,10 @@ def test_a_state_whose_writer_died_is_torn_until_written_anew(spawn: Spawn, faul
     shared = share_state({"a": array("d", [0.0] * 10)})
     into = {"a": array("d", [1.0] * 10)}
     with pytest.raises(SupervisionError):
-        spawn(1).spawn("dies", DiesWhileWriting).write.call_one(shared).get(timeout=30)
+        spawn(1).spawn("dies", DiesWhileWriting).write.call_one(shared).get()
     faults.wait_for(1)
     with pytest.raises(InconsistentStateError, match="write all of it anew"):
-        pull(shared, into, timeout=600).get(timeout=30)
+        pull(shared, into, timeout=600).get()
     shared.update({"a": array("d", [2.0] * 10)}).get()
     assert pull(shared, into).get() == (2,)
     assert into["a"][0] == 2
@@ -333,7 +333,7 @@ class Sharer(Actor):
 def pulled(sources: list[SharedState]) -> tuple[tuple[int | None, ...], float]:
     """The versions, and one value of the first."""
     into = {"a": array("d", [-1.0] * 10)}
-    return pull(sources, into, timeout=20).get(), into["a"][0]
+    return pull(sources, into).get(), into["a"][0]
 
 
 def test_a_push_that_a_dead_owner_ended_leaves_the_others_readable(
@@ -345,7 +345,7 @@ def test_a_push_that_a_dead_owner_ended_leaves_the_others_readable(
     os.kill(pid, signal.SIGKILL)
     faults.wait_for(1)
     with pytest.raises(OwnerLostError):
-        push({"a": array("d", [1.0] * 10)}, [dead, living]).get(timeout=30)
+        push({"a": array("d", [1.0] * 10)}, [dead, living]).get()
     assert pulled([living]) == ((1,), 0.0)
 
 
@@ -353,7 +353,7 @@ def test_a_write_that_begins_after_the_push_was_given_up_ends_too(spawn: Spawn) 
     sharer = spawn(1).spawn("sharer", Sharer)
     shared, pid = sharer.share.call_one().get()
     with stopped(pid), pytest.raises(TransferTimeoutError):
-        push({"a": array("d", [1.0] * 10)}, shared, timeout=0.2).get(timeout=30)
+        push({"a": array("d", [1.0] * 10)}, shared, timeout=0.2).get()
     sharer.share.call_one().get()  # what was sent before has arrived, too
     assert pulled([shared]) == ((1,), 0.0)
 
@@ -373,7 +373,7 @@ def test_an_owner_that_dies_as_a_push_ends_keeps_no_other_from_hearing_of_the_en
 
     monkeypatch.setattr(dying.versions, "end", end_of_a_dead)
     with pytest.raises(OwnerLostError):
-        push({"a": array("d", [1.0] * 10)}, [dying, living]).get(timeout=30)
+        push({"a": array("d", [1.0] * 10)}, [dying, living]).get()
     assert pulled([living]) == ((1,), 1.0)
 
 

@@ -43,17 +43,17 @@ def test_bytes_go_both_ways_between_machines(path: str) -> None:
     run_on_machines(f"""
         SIZE = 20_000_001
         with on_machines("{path}", 2) as (network, owners, user):
-            buffer = owners[0].make.call_one("a", SIZE).get(timeout=30)
-            assert user.path_to.call_one(buffer).get(timeout=30) == "{path}"
+            buffer = owners[0].make.call_one("a", SIZE).get()
+            assert user.path_to.call_one(buffer).get() == "{path}"
             before = user.bytes_received.call_one("eth0").get()
-            assert user.read.call_one(buffer).get(timeout=30) == pattern(SIZE)
+            assert user.read.call_one(buffer).get() == pattern(SIZE)
             assert user.bytes_received.call_one("eth0").get() - before > SIZE
-            user.write.call_one(buffer, bytes(pattern(SIZE, seed=2))).get(timeout=30)
+            user.write.call_one(buffer, bytes(pattern(SIZE, seed=2))).get()
             assert owners[0].content.call_one("a").get() == pattern(SIZE, seed=2)
             buffers = [owners[i % 2].make.call_one(str(i), 64, seed=i).get() for i in range(100)]
-            assert user.read_many.call_one(buffers).get(timeout=30) == [pattern(64, seed=i) for i in range(100)]
+            assert user.read_many.call_one(buffers).get() == [pattern(64, seed=i) for i in range(100)]
             words = owners[1].make_words.call_one(1).get()
-            assert user.add.call_one(words, 1, 3).get(timeout=30) == [1, 2, 3]
+            assert user.add.call_one(words, 1, 3).get() == [1, 2, 3]
             assert len(faults) == 0, faults.reports()
         """)
 
@@ -63,19 +63,19 @@ def test_an_end_in_the_middle_is_told_with_what_was_transferred(path: str) -> No
     run_on_machines(f"""
         SIZE = 300_000_000
         with on_machines("{path}", 2) as (network, owners, user):
-            pids = [owner.pid.call_one().get(timeout=30) for owner in owners]
+            pids = [owner.pid.call_one().get() for owner in owners]
             ends = [lambda: os.kill(pids[0], signal.SIGKILL), network.hosts[2].silence]
             for number, (owner, end) in enumerate(zip(owners, ends)):
-                buffer = owner.make.call_one("a", SIZE).get(timeout=30)
+                buffer = owner.make.call_one("a", SIZE).get()
                 user.keep.call_one("a", buffer).get()
-                user.read.call_one(buffer, 0, 10).get(timeout=30)
+                user.read.call_one(buffer, 0, 10).get()
                 started, has_started = Channel.open()
                 answer = user.failure.call_one(buffer, 600, started)
-                has_started.recv().get(timeout=30)
+                has_started.recv().get()
                 time.sleep(0.03)  # some of it is to be there
                 end()
                 start = now()
-                error = answer.get(timeout=30)
+                error = answer.get()
                 within_bound(start)
                 assert type(error).__name__ == "OwnerLostError", error
                 assert (error.buffer, error.owner) == (repr(buffer), buffer.owner)

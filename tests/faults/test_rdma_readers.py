@@ -61,7 +61,7 @@ BEGIN = """
         '''A trainer on the first machine; generators on the others.'''
         with machines(count, per_host, rdma_paths="messages", channel_reconnect_timeout=patience) as (network, w, hosts, procs, _):
             trainer = procs.slice(hosts=0, g=0).spawn("trainer", Trainer)
-            shared = trainer.share.call_one().get(timeout=30)
+            shared = trainer.share.call_one().get()
             yield network, trainer, procs.slice(hosts=slice(1, count)).spawn("generators", Generator, shared)
 """
 
@@ -75,9 +75,9 @@ def test_what_the_trainer_sends_does_not_grow_with_its_readers() -> None:
     run_on_machines("""
         with on_machines(6) as (network, trainer, generators):
             for step, readers in ((1, generators.slice(hosts=slice(0, 2))), (2, generators)):
-                trainer.train.call_one(step).get(timeout=30)
+                trainer.train.call_one(step).get()
                 before = trainer.sent.call_one().get()
-                pulled = readers.pull.call().get(timeout=60).values()
+                pulled = readers.pull.call().get().values()
                 assert all(each == ((step,), step) for each in pulled), list(pulled)
                 sent = trainer.sent.call_one().get() - before
                 assert SIZE <= sent < 2.5 * SIZE, (len(readers), sent / SIZE)  # to two machines at most; to one, if the others come late
@@ -89,12 +89,12 @@ def test_readers_of_a_replica_that_is_lost_read_elsewhere() -> None:
     run_on_machines("""
         with on_machines(4, per_host=1) as (network, trainer, generators):
             first = generators.slice(hosts=slice(0, 2))
-            trainer.train.call_one(1).get(timeout=30)
-            first.pull.call().get(timeout=60)  # these two serve the third
+            trainer.train.call_one(1).get()
+            first.pull.call().get()  # these two serve the third
             victim = first.slice(hosts=0).pid.call_one().get()
             network.hosts[3].silence()
             os.kill(victim, signal.SIGKILL)
-            assert generators.slice(hosts=2).pull.call_one().get(timeout=60) == ((1,), 1)
+            assert generators.slice(hosts=2).pull.call_one().get() == ((1,), 1)
             wait_gone(victim)
             faults.wait_for(2)
         """)
@@ -104,8 +104,8 @@ def test_a_replica_that_stands_still_is_passed_over_after_a_pull_that_was_too_la
     run_on_machines("""
         with on_machines(4, per_host=1, patience="120s") as (network, trainer, generators):
             first = generators.slice(hosts=slice(0, 2))
-            trainer.train.call_one(1).get(timeout=30)
-            first.pull.call().get(timeout=60)  # these two serve the third
+            trainer.train.call_one(1).get()
+            first.pull.call().get()  # these two serve the third
             still = first.pid.call().get().values()
             third = generators.slice(hosts=2).pull
             try:
@@ -113,7 +113,7 @@ def test_a_replica_that_stands_still_is_passed_over_after_a_pull_that_was_too_la
                     os.kill(pid, signal.SIGSTOP)
                 for _ in range(10):  # two are enough if nothing else is late
                     try:
-                        assert third.call_one(timeout=2).get(timeout=30) == ((1,), 1)
+                        assert third.call_one(timeout=2).get() == ((1,), 1)
                         break
                     except ActorError as error:
                         assert "TransferTimeoutError" in str(error), error

@@ -123,7 +123,7 @@ def test_where_ulimit_allows_too_few_processes_the_error_names_it(limit: int) ->
 
         monarch.actor.unhandled_fault_hook = lambda failure: None
         try:
-            this_host().spawn_procs({"gpus": 6}).spawn("echo", Echo).say.call().get(timeout=30)
+            this_host().spawn_procs({"gpus": 6}).spawn("echo", Echo).say.call().get()
         except Exception as error:
             print(error)
         """,

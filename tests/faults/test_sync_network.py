@@ -37,7 +37,7 @@ def test_what_is_edited_and_a_wheel_that_is_added_run_over_a_network(tmp_path: P
 
         def values(hosts, *modules):
             with hosts.spawn_procs() as procs:
-                return list(procs.spawn("importer", Importer).values.call(*modules).get(timeout=60).values())
+                return list(procs.spawn("importer", Importer).values.call(*modules).get().values())
 
         folder = Path(HERE, "project")
         folder.mkdir()

@@ -97,7 +97,7 @@ def test_what_waits_for_a_dead_worker_is_told(spawn: Spawn, faults: Faults, spre
         procs.slice(gpus=1).spawn("killer", Killer).die.broadcast()
         for future in (*waiting, barrier):
             with pytest.raises(SupervisionError):
-                future.get(timeout=30)
+                future.get()
         with other.activate(), pytest.raises(SupervisionError):
             inspect(x + 1)
     faults.wait_for(1)
@@ -128,9 +128,9 @@ def test_ranks_that_do_not_reduce_with_a_dead_one_itself_do_not_wait(
         with pytest.raises(SupervisionError):  # by whichever hears of the death first
             inspect(reduce(x, "gpus"))
         for rank in (0, 2, 3):
-            assert fetch_shard(copies[rank]).get(timeout=30).item() == rank
+            assert fetch_shard(copies[rank]).get().item() == rank
         with mesh.slice(gpus=slice(2, 4)).activate():
-            assert fetch_shard(reduce(torch.ones(1), "gpus")).get(timeout=30).item() == 2
+            assert fetch_shard(reduce(torch.ones(1), "gpus")).get().item() == 2
     faults.wait_for(1)
 
 
@@ -159,9 +159,9 @@ def test_ranks_that_have_yet_to_meet_a_dead_one_do_not_wait_for_it(
             )
         procs.slice(gpus=1).spawn("killer", Killer).die.broadcast()
         with pytest.raises((RemoteException, SupervisionError), match=r"rank 1|tensor_engine\[1\]"):
-            value.get(timeout=30)
+            value.get()
         with living.activate():
-            assert fetch_shard(torch.ones(1)).get(timeout=30).item() == 1
+            assert fetch_shard(torch.ones(1)).get().item() == 1
     faults.wait_for(1)
 
 
@@ -340,7 +340,7 @@ def test_a_rank_that_dies_after_the_end_of_an_engine_holds_up_no_other(
     gc.collect()  # nothing of the engine is left, and its ranks can meet no more
     procs.slice(gpus=1).spawn("killer", Killer).die.broadcast()
     faults.wait_for(1)
-    assert procs.slice(gpus=0).spawn("pids", Pids).pid.call_one().get(timeout=30)
+    assert procs.slice(gpus=0).spawn("pids", Pids).pid.call_one().get()
 
 
 # no memory
@@ -398,7 +398,7 @@ try:
     mesh.exit()
 except TimeoutError:
     print("took too long")
-procs.stop().get(timeout=30)
+procs.stop().get()
 print("stopped")
 """,
         "interrupted fetch",

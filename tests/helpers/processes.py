@@ -61,7 +61,7 @@ def stack_of(pid: int) -> str:
     tool = Path(sys.executable).with_name("py-spy")
     command = [str(tool) if tool.exists() else "py-spy", "dump", "--pid", str(pid)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"process {pid}: {error}"
     return done.stdout or f"process {pid}: {done.stderr}"

@@ -26,7 +26,7 @@ def pair_of_processes(_booted: None) -> Iterator[ProcMesh]:
     with procs.activate():
         inspect(torch.ones(1))
     yield procs
-    procs.stop().get(timeout=30)
+    procs.stop().get()
 
 
 @pytest.fixture

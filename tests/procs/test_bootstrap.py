@@ -77,7 +77,7 @@ def test_cleanups_run_and_children_of_actors_end(method: str, spawn: Spawn) -> N
     port, receiver = open_channel()
     procs = spawn(1)
     parent = procs.spawn("p", Cleaner, "parent", port)
-    parent.spawn_child.call_one("child").get(timeout=30)
+    parent.spawn_child.call_one("child").get()
     procs.stop().get()
     assert [receiver.recv().get() for _ in range(2)] == [
         ("child", None),
@@ -282,7 +282,7 @@ def test_a_variable_that_the_interpreter_reads_at_start_takes_effect(spawn: Spaw
             return sys.flags.dev_mode, os.environ.get("PYTHONDEVMODE")
 
     procs = spawn(1, bootstrap_command=default_bootstrap_cmd().with_env({"PYTHONDEVMODE": "1"}))
-    assert procs.spawn("l", Looks).flags.call_one().get(timeout=30) == (True, "1")
+    assert procs.spawn("l", Looks).flags.call_one().get() == (True, "1")
 
 
 @pytest.mark.parametrize("program", ["/bin/false", "/does/not/exist"])
@@ -314,7 +314,7 @@ def test_another_python_executable_is_used_and_inherited(spawn: Spawn, tmp_path:
     host = this_host().with_python_executable(str(wrapper))
     procs = host.spawn_procs(per_host={"n": 1})
     try:
-        assert procs.spawn("n", Nested).wrapped.call().get(timeout=40).values() == [("yes", "yes")]
+        assert procs.spawn("n", Nested).wrapped.call().get().values() == [("yes", "yes")]
         plain = spawn(1).spawn("e", Echo)
         assert plain.environment.call_one("MONARCH_TEST_WRAPPED").get() is None
     finally:
@@ -332,7 +332,7 @@ def test_a_preloaded_module_is_there_before_any_actor_asks_for_it(spawn: Spawn) 
 
     assert spawn(1).spawn("l", Looks).imported.call_one().get() is False
     with configured(preload=["wave"]):
-        assert spawn(2).spawn("l", Looks).imported.call().get(timeout=30).values() == [True, True]
+        assert spawn(2).spawn("l", Looks).imported.call().get().values() == [True, True]
 
 
 def test_a_module_that_can_not_be_preloaded_is_an_error_that_names_it(

@@ -50,8 +50,8 @@ ATTACH = """
             return "hello"
 
     hosts = attach_to_workers(workers=[sys.argv[1]])
-    print(hosts.spawn_procs().spawn("worker", Worker).greet.call().get(timeout=30).values())
-    hosts.shutdown().get(timeout=30)
+    print(hosts.spawn_procs().spawn("worker", Worker).greet.call().get().values())
+    hosts.shutdown().get()
 """
 
 

@@ -182,9 +182,7 @@ def test_a_plain_thread_in_an_actor_acts_as_that_actor(spawn: Spawn) -> None:
 
     procs = spawn(1)
     echo = procs.spawn("e", Echo)
-    name, _, answer, same = (
-        procs.spawn("threaded", Threads).in_a_thread.call_one(echo).get(timeout=30)
-    )
+    name, _, answer, same = procs.spawn("threaded", Threads).in_a_thread.call_one(echo).get()
     assert name == "threaded"
     assert same
     assert answer == "from a thread"
@@ -214,7 +212,7 @@ def test_what_a_plain_thread_in_an_actor_spawns_belongs_to_the_actor(spawn: Spaw
     from helpers.waiting import is_alive, wait_gone
 
     actor = spawn(1).spawn("threaded", Threads)
-    pid = actor.spawn_in_a_thread.call_one().get(timeout=30)
+    pid = actor.spawn_in_a_thread.call_one().get()
     assert is_alive(pid)
     actor.stop().get()
     wait_gone(pid)

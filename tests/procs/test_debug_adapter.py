@@ -72,7 +72,7 @@ PROGRAM = """
         hosts = attach_to_workers(workers=workers) if workers else this_host()
         per_host = {{"gpus": 1}} if workers else {{"gpus": 2}}
         trainers = hosts.spawn_procs(per_host, name="trainers").spawn("trainer", Trainer)
-        pids = trainers.pid.call().get(timeout=60).values()
+        pids = trainers.pid.call().get().values()
         print("go", *pids, flush=True)
         second = trainers.slice(**{{trainers.extent.labels[0]: 1}})
         for line in sys.stdin:

@@ -43,8 +43,8 @@ LOST = """
     from monarch.actor import attach_to_workers
 
     hosts = attach_to_workers(workers=[sys.argv[1]])
-    hosts.initialized.get(timeout=30)
-    hosts.stop().get(timeout=30)
+    hosts.initialized.get()
+    hosts.stop().get()
 """
 
 

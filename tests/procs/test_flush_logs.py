@@ -108,7 +108,7 @@ def test_lines_are_in_the_files_when_asked_for(tmp_path: Path) -> None:
         writes = this_host().spawn_procs(name="gpus").spawn("writes", Writes)
         for number in range(20):
             writes.write.call_one(f"line {number}").get()
-            flush_logs().get(timeout=30)
+            flush_logs().get()
             (file,) = pathlib.Path(".monarch/logs").glob("*/*/gpus_0.log")
             assert file.read_text().endswith(f"line {number}\\n")
         """,

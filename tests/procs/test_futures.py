@@ -243,15 +243,15 @@ def test_a_callback_may_wait_for_what_the_engine_goes_on_with_itself(spawn: Spaw
     def wait(_: Future[int]) -> None:
         try:
             procs = spawn(1, bootstrap=bootstrap)
-            said = procs.spawn("more", Echo).say.call_one(4).get(timeout=60)
-            procs.stop().get(timeout=60)
-            assert gather.read("procs").get(timeout=60).rows("procs")
+            said = procs.spawn("more", Echo).say.call_one(4).get()
+            procs.stop().get()
+            assert gather.read("procs").get().rows("procs")
             seen.set_result(said)
         except BaseException as error:
             seen.set_exception(error)
 
     spawn(1).spawn("e", Echo).say.call_one(3).add_done_callback(wait)
-    assert seen.result(timeout=120) == 4
+    assert seen.result() == 4
 
 
 def test_a_raising_callback_is_reported_and_harms_no_other(

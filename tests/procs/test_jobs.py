@@ -42,7 +42,7 @@ def start(_process_test: None) -> Iterator[Start]:
 
 def pids(hosts: HostMesh) -> list[int]:
     with hosts.spawn_procs() as procs:
-        return procs.spawn("echo", Echo).pid.call().get(timeout=30).values()
+        return procs.spawn("echo", Echo).pid.call().get().values()
 
 
 def test_hosts_and_failures_on_them_have_the_names_of_their_job(
@@ -52,11 +52,11 @@ def test_hosts_and_failures_on_them_have_the_names_of_their_job(
     here = os.uname().nodename
     with hosts.spawn_procs() as procs:
         echo = procs.spawn("echo", Echo)
-        pids = echo.pid.call().get(timeout=30).values()
+        pids = echo.pid.call().get().values()
         found = {row["machine"] for row in read("hosts").get().rows("hosts")}
         os.kill(pids[1], signal.SIGKILL)
         with pytest.raises(SupervisionError) as lost:
-            echo.slice(hosts=1).say.call_one("hi").get(timeout=30)
+            echo.slice(hosts=1).say.call_one("hi").get()
         [failure] = faults.wait_for(1)
     assert found >= {f"trainers[0] on {here}", f"trainers[1] on {here}"}
     told = f"pid {pids[1]}, trainers[1] on {here}"
@@ -75,7 +75,7 @@ def test_a_local_job_is_this_machine_under_each_name(
     # in which nothing stands, whatever else this client has
     assert "trainers" not in job.why(seconds=0.1).sentence
     with state.trainers.spawn_procs({"gpus": 2}) as procs:
-        assert procs.spawn("echo", Echo).say.call("hi").get(timeout=30).values() == ["hi", "hi"]
+        assert procs.spawn("echo", Echo).say.call("hi").get().values() == ["hi", "hi"]
     assert not Path(".monarch").exists()
     job.kill()
 
@@ -88,17 +88,15 @@ def test_each_host_of_a_process_job_runs_actors_in_processes_of_its_own(
     assert state.generators.sizes == {"hosts": 1}
     procs = state.trainers.spawn_procs({"gpus": 2})
     assert procs.sizes == {"hosts": 2, "gpus": 2}
-    found = procs.spawn("echo", Echo).pid.call().get(timeout=30).values()
+    found = procs.spawn("echo", Echo).pid.call().get().values()
     assert len({*found, *pids(state.generators), os.getpid()}) == 6
-    procs.stop().get(timeout=30)
+    procs.stop().get()
 
 
 def test_environment_variables_of_the_job_are_those_of_its_actors(start: Start) -> None:
     state = start({"a": 1}, env={"GREETING": "hello"}).state(None)
     with state.a.spawn_procs() as procs:
-        assert procs.spawn("echo", Echo).environment.call("GREETING").get(timeout=30).values() == [
-            "hello"
-        ]
+        assert procs.spawn("echo", Echo).environment.call("GREETING").get().values() == ["hello"]
     assert "GREETING" not in os.environ
 
 
@@ -111,15 +109,13 @@ def test_state_can_be_asked_for_again(start: Start) -> None:
 def test_kill_ends_what_runs_there_without_a_fault_for_the_program(start: Start) -> None:
     job = start({"a": 2})
     procs = job.state(None).a.spawn_procs({"gpus": 2})
-    running = procs.spawn("echo", Echo).pid.call().get(timeout=30).values()
-    running += (
-        job.state(None).a.spawn_procs().spawn("echo", Echo).pid.call().get(timeout=30).values()
-    )
+    running = procs.spawn("echo", Echo).pid.call().get().values()
+    running += job.state(None).a.spawn_procs().spawn("echo", Echo).pid.call().get().values()
     job.kill()
     for pid in running:
         wait_gone(pid)
     assert not job.active
-    procs.stop().get(timeout=30)
+    procs.stop().get()
 
 
 def test_a_killed_job_starts_anew(start: Start) -> None:
@@ -180,7 +176,7 @@ USE = """
     if __name__ == "__main__":
         job = ProcessJob({"workers": 1})
         hosts = job.state().workers
-        spawners = hosts.spawn_procs().spawn("worker", Worker).parent.call().get(timeout=30).values()
+        spawners = hosts.spawn_procs().spawn("worker", Worker).parent.call().get().values()
         print(job.apply_id)
         if "kill" in sys.argv:
             job.kill()
@@ -230,7 +226,7 @@ def test_kill_ends_what_actors_started_as_well(home: Home) -> None:
                 subprocess.Popen(SLEEP)
 
         job = ProcessJob({"workers": 1})
-        job.state().workers.spawn_procs().spawn("worker", Worker).start.call().get(timeout=30)
+        job.state().workers.spawn_procs().spawn("worker", Worker).start.call().get()
         """)
     home.run("from monarch.job import job_load; job_load().kill()")
     assert home.left() == []
@@ -269,7 +265,7 @@ def test_the_workers_of_a_job_can_be_shut_down_by_a_client_and_are_started_again
     out = home.run("""
         from monarch.job import ProcessJob
         job = ProcessJob({"workers": 1})
-        job.state().workers.shutdown().get(timeout=30)
+        job.state().workers.shutdown().get()
         """)
     assert out == "", "an end in order is no news"
     assert [log.read_text() for log in home.folder.glob(".monarch/logs/*/workers/*.log")] == [""]
@@ -339,8 +335,8 @@ CONFIGURED = """
             return os.environ.get("GREETING")
 
     hosts = hosts_from_config("trainers")
-    print(hosts.sizes, hosts.spawn_procs().spawn("worker", Worker).greet.call().get(timeout=30).values())
-    assert hosts_from_config("trainers").spawn_procs().spawn("worker", Worker).greet.call().get(timeout=30)
+    print(hosts.sizes, hosts.spawn_procs().spawn("worker", Worker).greet.call().get().values())
+    assert hosts_from_config("trainers").spawn_procs().spawn("worker", Worker).greet.call().get()
 """
 
 

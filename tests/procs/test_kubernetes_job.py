@@ -39,7 +39,7 @@ USE = """
 
     def ask(hosts):
         with hosts.spawn_procs() as procs:
-            return procs.spawn("worker", Worker).pod.call().get(timeout=60).values()
+            return procs.spawn("worker", Worker).pod.call().get().values()
 """
 TWO_MESHES = (
     USE
@@ -104,7 +104,7 @@ SERVICE = (
     worker = hosts.spawn_procs(restart=None).spawn("worker", Worker)
     for part in [worker, worker.slice(hosts=0)]:
         try:
-            print(sorted(part.pod.call().get(timeout=60).values()), flush=True)
+            print(sorted(part.pod.call().get().values()), flush=True)
         except Exception as error:
             print(type(error).__name__, flush=True)
         sys.stdin.readline()
@@ -232,7 +232,7 @@ OUTSIDE = (
             worker.pod.call().get()
             print(flush=True)
             sys.stdin.readline()
-            print(worker.pod.call().get(timeout=60).values(), flush=True)
+            print(worker.pod.call().get().values(), flush=True)
             sys.stdin.readline()
     """
 )
@@ -522,7 +522,7 @@ def test_pods_of_a_job_that_have_completed_are_not_replaced_and_scale_says_so(
     job.add_mesh("hosts", 2, image_spec=ImageSpec("ours:1"))
     print(ask(job.state().hosts))
     address = job._addresses()["hosts"][1]
-    attach_to_workers(workers=[address], secret=job._secret()).shutdown().get(timeout=30)
+    attach_to_workers(workers=[address], secret=job._secret()).shutdown().get()
     print("ended", flush=True)
     sys.stdin.readline()
     for size in (2, 3):

@@ -240,8 +240,8 @@ def test_an_actor_that_calls_a_stopped_mesh_gets_the_error_and_serves_on(spawn: 
     tries = procs.spawn("t", Tries)
     assert tries.attempt.call_one(echo).get() == "worked"
     echo.stop().get()
-    assert tries.attempt.call_one(echo).get(timeout=30).startswith("refused")
-    assert tries.attempt.call_one(echo).get(timeout=30).startswith("refused")
+    assert tries.attempt.call_one(echo).get().startswith("refused")
+    assert tries.attempt.call_one(echo).get().startswith("refused")
 
 
 def test_a_caller_that_waits_when_the_mesh_is_stopped_is_released(
@@ -316,7 +316,7 @@ def test_stopping_an_actor_stops_the_procs_and_actors_it_spawned_children_first(
 ) -> None:
     port, receiver = open_channel()
     parent = spawn(1).spawn("p", Cleaner, "parent", port)
-    parent.spawn_child.call_one("child").get(timeout=30)
+    parent.spawn_child.call_one("child").get()
     parent.stop().get()
     assert receiver.recv().get() == ("child", None)
     assert receiver.recv().get() == ("parent", None)
@@ -326,7 +326,7 @@ def test_stopping_an_actor_stops_what_it_spawned_on_procs_of_others(spawn: Spawn
     port, receiver = open_channel()
     procs = spawn(1)
     parent = spawn(1).spawn("p", Cleaner, "parent", port)
-    parent.spawn_child_on.call_one(procs, "child").get(timeout=30)
+    parent.spawn_child_on.call_one(procs, "child").get()
     parent.stop().get()
     assert receiver.recv().get() == ("child", None)
     assert receiver.recv().get() == ("parent", None)
@@ -345,9 +345,7 @@ def test_stopping_procs_ends_the_procs_that_their_actors_spawned(spawn: Spawn) -
 
     procs = spawn(2)
     pids = [
-        pid
-        for pids in procs.spawn("p", Parent).child_pids.call().get(timeout=30).values()
-        for pid in pids
+        pid for pids in procs.spawn("p", Parent).child_pids.call().get().values() for pid in pids
     ]
     assert len(set(pids)) == 4
     procs.stop().get()
@@ -437,7 +435,7 @@ def test_a_constructor_that_never_returns_does_not_block_the_stop_of_its_procs(
     procs = spawn(1)
     procs.spawn("e", Endless, port)
     pid = receiver.recv().get()
-    procs.stop().get(timeout=30)
+    procs.stop().get()
     wait_gone(pid)
 
 
@@ -455,7 +453,7 @@ def test_stopping_busy_procs_ends_them_within_the_grace_time_and_is_no_fault(spa
     procs = spawn(1)
     procs.spawn("b", Busy).work.broadcast(port)
     pid = receiver.recv().get()
-    procs.stop().get(timeout=30)
+    procs.stop().get()
     wait_gone(pid)
 
 

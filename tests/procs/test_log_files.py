@@ -135,7 +135,7 @@ class Prints(Actor):
 keep_logs(Path("logs"), "job")
 hosts = attach_to_workers(workers=[sys.argv[1]])
 hosts.spawn_procs(name="gpus").spawn("prints", Prints).say_much.call_one().get()
-hosts.shutdown().get(timeout=30)
+hosts.shutdown().get()
 print("shut down")
 """
 

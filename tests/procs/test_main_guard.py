@@ -263,7 +263,7 @@ def test_procs_own_procs_down_to_the_level_of_the_knob(spawn: Spawn, faults: Fau
             SupervisionError,
             match=r"a proc of level 3, .* only those of up to level 2 .*proc_nesting_limit",
         ):
-            too_deep.levels.call_one().get(timeout=40)
+            too_deep.levels.call_one().get()
         faults.wait_for(1)
 
 

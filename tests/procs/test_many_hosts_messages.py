@@ -108,7 +108,7 @@ def test_order_holds_down_a_deep_tree_of_hosts() -> None:
     procs = hosts.spawn_procs()
     recorders, senders = procs.spawn("r", Recorder), procs.spawn("i", Interleaver)
     calls = [senders.slice(hosts=n).interleave.call_one(recorders, f"far {n}", seed, 20) for n in (0, 3, 8)]
-    expected = [interleave(recorders, "client", seed, 100), *(call.get(timeout=40) for call in calls)]
+    expected = [interleave(recorders, "client", seed, 100), *(call.get() for call in calls)]
     check(recorders, expected, seed)
     echo = procs.spawn("e", Echo)
     assert len(set(echo.pid.call().get().values())) == HOSTS
@@ -319,11 +319,11 @@ def test_a_message_over_the_limit_is_refused_at_the_call_and_one_below_it_arrive
             port.send(b"x" * size)
         @endpoint
         def ask(self, other, size):
-            return other.length.call_one(b"x" * size).get(timeout=10)
+            return other.length.call_one(b"x" * size).get()
 
     def outcome(future):
         try:
-            return future().get(timeout=10)
+            return future().get()
         except Exception as error:
             return error
 
@@ -349,7 +349,7 @@ def test_a_message_over_the_limit_is_refused_at_the_call_and_one_below_it_arrive
             if isinstance(found, Exception):
                 assert "limit" in str(found) and not isinstance(found, TimeoutError), (less, found)
                 assert less < 1000, (less, found)
-    assert far.length.call(b"123").get(timeout=10).values() == [3, 3]
+    assert far.length.call(b"123").get().values() == [3, 3]
     print("fine")
     """
     with workers(2) as found:
@@ -387,15 +387,13 @@ def test_a_producer_on_another_host_grows_no_process_without_bound(
         else:
             port, done = open_channel()
             producer.produce.broadcast(consumers, count, size, port)
-            grown = [done.recv().get(timeout=50)]
+            grown = [done.recv().get()]
 
         def all_taken() -> bool:
-            return all(
-                taken == count for taken, _ in consumers.took.call().get(timeout=50).values()
-            )
+            return all(taken == count for taken, _ in consumers.took.call().get().values())
 
         wait_until(all_taken, what="everything to be taken")
-        grown += [growth for _, growth in consumers.took.call().get(timeout=50).values()]
+        grown += [growth for _, growth in consumers.took.call().get().values()]
         grown += [memory("VmHWM", pid) - rss for pid, rss in zip(agents, before, strict=True)]
     assert max(grown) < 30 * MEGABYTE, (
         f"grown by {[round(g / MEGABYTE) for g in grown]} of {count * size >> 20} MiB"

@@ -32,13 +32,13 @@ def test_a_block_is_written_to_who_asks_as_far_as_the_file_goes(
     (tmp_path / "file").write_bytes(content)
     memory = bytearray(LARGE)
     buffer = RDMABuffer(memory)
-    attributes, same, size = source.put.call_one("file", 0, LARGE, buffer).get(timeout=30)
+    attributes, same, size = source.put.call_one("file", 0, LARGE, buffer).get()
     assert (attributes.size, same, size) == (len(content), False, LARGE)
     assert memory == content[:LARGE]
-    assert source.put.call_one("file", LARGE, LARGE, buffer).get(timeout=30)[2] == 1000
+    assert source.put.call_one("file", LARGE, LARGE, buffer).get()[2] == 1000
     assert memory == content[LARGE:] + content[1000:LARGE]
-    assert source.put.call_one("file", 2 * LARGE, LARGE, buffer).get(timeout=30)[2] == 0
-    assert source.put.call_one("missing", 0, LARGE, buffer).get(timeout=30) == errno.ENOENT
+    assert source.put.call_one("file", 2 * LARGE, LARGE, buffer).get()[2] == 0
+    assert source.put.call_one("missing", 0, LARGE, buffer).get() == errno.ENOENT
 
 
 def test_a_block_comes_with_the_answer_where_it_cannot_be_written(
@@ -46,6 +46,6 @@ def test_a_block_comes_with_the_answer_where_it_cannot_be_written(
 ) -> None:
     (tmp_path / "file").write_bytes(b"content")
     buffer = RDMABuffer(bytearray(LARGE))
-    buffer.drop().get(timeout=30)
-    answer = source.put.call_one("file", 0, LARGE, buffer).get(timeout=30)
+    buffer.drop().get()
+    answer = source.put.call_one("file", 0, LARGE, buffer).get()
     assert bytes(answer[2]) == b"content"

@@ -74,7 +74,7 @@ def test_interleaved_adverbs_and_slices_are_handled_in_sending_order(
     mesh: Any = spawn({"a": 2, "b": 2}).spawn("r", recorder)
     log: dict[int, list[int]] = {rank: [] for rank in range(4)}
     futures = interleave(mesh, random.Random(seed), 400, log)
-    assert mesh.recorded.call().get(timeout=40).values() == [log[rank] for rank in range(4)]
+    assert mesh.recorded.call().get().values() == [log[rank] for rank in range(4)]
     for future in futures:
         future.get()
 
@@ -103,12 +103,7 @@ def test_interleaved_adverbs_from_an_actor_are_handled_in_the_order_of_sending(
     # are covered.
     for rank in range(2):
         fresh = procs.spawn("r", Recorder)
-        log = (
-            procs.slice(gpus=rank)
-            .spawn("s", Speaks)
-            .speak.call_one(fresh, seed, 300)
-            .get(timeout=40)
-        )
+        log = procs.slice(gpus=rank).spawn("s", Speaks).speak.call_one(fresh, seed, 300).get()
 
         def complete(fresh: Recorder = fresh, log: dict[int, list[int]] = log) -> bool:
             return [len(seen) for seen in fresh.recorded.call().get().values()] == [
@@ -137,7 +132,7 @@ def test_each_of_many_senders_is_handled_in_its_own_order(spawn: Spawn) -> None:
         procs.slice(gpus=i).spawn("s", Speaks).speak.call_one(mesh, i, 100) for i in range(3)
     ]
     for future in futures:
-        future.get(timeout=40)
+        future.get()
     for seen in mesh.recorded.call().get().values():
         for who in range(3):
             assert [number for sender, number in seen if sender == who] == list(range(101))
@@ -158,7 +153,7 @@ def test_calls_of_many_client_threads_are_each_handled_in_their_threads_order(sp
         thread.start()
     for thread in threads:
         thread.join()
-    seen = mesh.recorded.call().get(timeout=40).values()
+    seen = mesh.recorded.call().get().values()
     assert all(len(log) == 600 for log in seen)
     for log in seen:
         for who in range(6):
@@ -209,7 +204,7 @@ def test_large_and_small_messages_keep_their_order(spawn: Spawn) -> None:
     mesh = spawn(2).spawn("s", Sizes)
     for number in range(120):
         mesh.take.broadcast(number, bytes(rng.choice([0, 100, 70_000, 2_000_000])))
-    assert mesh.taken.call().get(timeout=40).values() == [list(range(120))] * 2
+    assert mesh.taken.call().get().values() == [list(range(120))] * 2
 
 
 def test_a_message_before_the_port_message_of_the_same_sender_is_handled_first(

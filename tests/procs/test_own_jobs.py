@@ -41,7 +41,7 @@ THROUGH_ONE_WORKER = """
     if __name__ == "__main__":
         hosts = Far().state(cached_path=None).hosts
         with hosts.spawn_procs() as procs:
-            print(procs.spawn("worker", Worker).add.call_one(1).get(timeout=60))
+            print(procs.spawn("worker", Worker).add.call_one(1).get())
         try:
             Far()._attach_client("tcp://127.0.0.1:1")
         except RuntimeError as error:

@@ -35,7 +35,7 @@ def procs(_booted: None) -> Iterator[ProcMesh]:
     with procs.activate():
         inspect(torch.ones(1))
     yield procs
-    procs.stop().get(timeout=30)
+    procs.stop().get()
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ def test_a_flood_is_recorded_whole_while_a_profile_runs_and_sampled_afterwards(
     def flood() -> None:
         for number in range(6_000):
             trainers.train.broadcast(number)
-        trainers.train.call_one(0).get(timeout=60)
+        trainers.train.call_one(0).get()
 
     flood()
     with Profile() as profile:
@@ -171,7 +171,7 @@ def test_a_proc_that_was_spawned_meanwhile_is_named_if_its_messages_are_sampled(
                 flooded = procs.spawn("flooded", Trains)
                 for number in range(6_000):
                     flooded.train.broadcast(number)
-                flooded.train.call_one(0).get(timeout=60)
+                flooded.train.call_one(0).get()
     said = {
         who: why
         for who, why in profile.missing.items()

@@ -25,10 +25,10 @@ TRAINERS = """
 
     if __name__ == "__main__":
         actors = this_host().spawn_procs({"gpus": 3}, name="trainers").spawn("actors", Echo)
-        actors.say.call(1).get(timeout=60)
+        actors.say.call(1).get()
         print("up", flush=True)
         sys.stdin.read()
-        actors.say.call(1).get(timeout=60)
+        actors.say.call(1).get()
     """
 
 CONNECT = """
@@ -62,7 +62,7 @@ def test_another_terminal_finds_a_program_and_what_runs_on_its_host(tmp_path: Pa
         said = looked_at(
             program,
             """
-    [there] = [answer.get(timeout=30) for answer in described()]
+    [there] = [answer.get() for answer in described()]
     assert connection.root.is_client and there.root == connection.root
     print(*[(proc.mesh, proc.rank, proc.size, proc.state) for proc in there.procs])
     connection.close()
@@ -87,7 +87,7 @@ def test_who_is_connected_neither_keeps_a_program_alive_nor_sees_what_it_prints(
     end = time.monotonic() + 30
     while time.monotonic() < end:
         try:
-            described()[0].get(timeout=30)
+            described()[0].get()
         except SupervisionError as error:
             print("told:", error)
             break
@@ -100,7 +100,7 @@ def test_a_stopped_client_does_not_keep_others_from_looking_at_its_host(tmp_path
     with running(TRAINERS, tmp_path) as program:
         program.wait_for("up")
         with stopped(program.pid):
-            said = looked_at(program, "print(len(described()[0].get(timeout=30).procs))")
+            said = looked_at(program, "print(len(described()[0].get().procs))")
         assert said.strip() == "3"
         assert program.end() == 0
 
@@ -114,7 +114,7 @@ def test_processes_on_attached_hosts_are_asked_through_the_program(tmp_path: Pat
 
     if __name__ == "__main__":
         hosts = attach_to_workers(workers={attached.addresses!r})
-        hosts.spawn_procs({{"gpus": 2}}, name="far").spawn("actors", Echo).say.call(1).get(timeout=60)
+        hosts.spawn_procs({{"gpus": 2}}, name="far").spawn("actors", Echo).say.call(1).get()
         print("up", flush=True)
         sys.stdin.read()
     """
@@ -123,10 +123,10 @@ def test_processes_on_attached_hosts_are_asked_through_the_program(tmp_path: Pat
             said = looked_at(
                 program,
                 """
-    hosts = [answer.get(timeout=30) for answer in described()]
+    hosts = [answer.get() for answer in described()]
     from monarch._core.hub.control_records import GetStatistics
     for process in (hosts[2].procs[1].address, connection.root):
-        assert type(connection.ask(process, GetStatistics()).get(timeout=30)).__name__ == "ProcStatistics"
+        assert type(connection.ask(process, GetStatistics()).get()).__name__ == "ProcStatistics"
     print([[(proc.mesh, proc.rank) for proc in host.procs] for host in hosts])
     """,
             )
@@ -147,8 +147,8 @@ def test_processes_on_attached_hosts_are_asked_through_the_program(tmp_path: Pat
                 CONNECT
                 + """
     from monarch._core.hub.control_records import GetStatistics
-    procs = described()[0].get(timeout=30).procs
-    connection.ask(procs[0].root, GetStatistics()).get(timeout=30)
+    procs = described()[0].get().procs
+    connection.ask(procs[0].root, GetStatistics()).get()
     print(len(procs))
     """,
                 str(here[0]),

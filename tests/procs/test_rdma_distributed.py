@@ -169,13 +169,13 @@ def procs(_booted: None) -> Iterator[ProcMesh]:
         procs = this_host().spawn_procs({"gpus": RANKS})
     setup_torch_elastic_env(procs)
     yield procs
-    procs.stop().get(timeout=30)
+    procs.stop().get()
 
 
 @pytest.fixture(scope="module")
 def joined(procs: ProcMesh) -> Any:
     ranks = procs.spawn("ranks", Rank)
-    ranks.join.call().get(timeout=60)
+    ranks.join.call().get()
     return ranks
 
 
@@ -189,39 +189,39 @@ LAYOUTS = ["plain", "fsdp", "tp", "tp, other dimensions"]
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_state_in_one_layout_is_pulled_into_any_other(ranks: Any, layout: str) -> None:
-    sources = list(ranks.share.call(layout).get(timeout=60).values())
+    sources = list(ranks.share.call(layout).get().values())
     for other in LAYOUTS:
-        assert all(ranks.receive.call(sources, other).get(timeout=60).values()), other
+        assert all(ranks.receive.call(sources, other).get().values()), other
     for rank in range(4):  # plain tensors, divided over four
         expected = Model(1).up.weight.detach()[2 * rank : 2 * rank + 2]
         part = {"up.weight": torch.zeros(2, 6)}
         pull(sources, part, shards=Split(0, rank, 4)).get()
         assert torch.equal(part["up.weight"], expected)
-    ranks.send.call(sources).get(timeout=60)
-    assert all(ranks.has.call(layout, 3).get(timeout=60).values())
+    ranks.send.call(sources).get()
+    assert all(ranks.has.call(layout, 3).get().values())
 
 
 def test_a_replica_never_has_half_a_step_of_a_rank_that_trains(ranks: Any) -> None:
-    sources = list(ranks.share.call("fsdp").get(timeout=60).values())
+    sources = list(ranks.share.call("fsdp").get().values())
     here = Model(-1)
     replica = Replica(sources, here.state_dict())
     training = ranks.train.call("fsdp", 20)
     seen: list[Any] = []
     while not seen or seen[-1] != (20,) * RANKS:
-        seen.append(replica.pull(newer=True).get(timeout=30))
-    training.get(timeout=60)
-    expected = ranks.whole.call("fsdp").get(timeout=60).item(gpus=0)
+        seen.append(replica.pull(newer=True).get())
+    training.get()
+    expected = ranks.whole.call("fsdp").get().item(gpus=0)
     assert all(torch.equal(value, expected[name]) for name, value in here.state_dict().items())
 
 
 def test_a_rank_that_has_nothing_of_any_tensor_pulls_like_the_others(ranks: Any) -> None:
     source = share_state({"row": torch.ones(1, 3)})
-    found = list(ranks.follow_one_row.call(source).get(timeout=60).values())
+    found = list(ranks.follow_one_row.call(source).get().values())
     assert found == [((0,), (0,), [1.0] * 3), ((0,), (0,), [])]
 
 
 def test_distributed_tensors_that_are_no_block_of_a_whole_are_refused(ranks: Any) -> None:
-    for partial, complete, uneven in ranks.refusals.call().get(timeout=60).values():
+    for partial, complete, uneven in ranks.refusals.call().get().values():
         assert "not complete" in partial
         assert complete == ""
         assert "its placements" in uneven

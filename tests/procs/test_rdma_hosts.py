@@ -71,7 +71,7 @@ def test_leases_and_deaths_are_told_of_between_hosts(pair: Pair, faults: Faults)
     pair.user.read_kept.call_one("a").get()
     os.kill(pair.owner.pid.call_one().get(), signal.SIGKILL)
     faults.wait_for(1)
-    error = pair.user.failure.call_one(buffer, 600).get(timeout=30)
+    error = pair.user.failure.call_one(buffer, 600).get()
     assert type(error) is OwnerLostError
     assert error.failure is not None
     assert error.failure.signal == signal.SIGKILL

@@ -33,12 +33,12 @@ def pair(request: pytest.FixtureRequest, _booted: None) -> Iterator[Pair]:
         procs = this_host().spawn_procs(per_host={"gpus": 2})
     owner = procs.slice(gpus=0).spawn("owner", Owner)
     user = procs.slice(gpus=0 if path == "copy" else 1).spawn("user", User)
-    first = owner.make.call_one("first", 1).get(timeout=30)
-    user.keep.call_one("first", first).get(timeout=30)
-    user.read_kept.call_one("first").get(timeout=30)
-    first.drop().get(timeout=30)  # with it, all have connections to each other
+    first = owner.make.call_one("first", 1).get()
+    user.keep.call_one("first", first).get()
+    user.read_kept.call_one("first").get()
+    first.drop().get()  # with it, all have connections to each other
     yield Pair(owner, user, path)
-    procs.stop().get(timeout=30)
+    procs.stop().get()
 
 
 def test_the_path_is_the_one_that_is_tested(pair: Pair) -> None:

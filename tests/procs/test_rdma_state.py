@@ -376,9 +376,9 @@ def test_what_is_pulled_while_the_owner_writes_is_of_one_version(spawn: Spawn) -
     shared = writer.share.call_one().get()
     started, receiver = open_channel()
     reading = procs.slice(gpus=1).spawn("reader", Reader).read_until.call_one(shared, 400, started)
-    receiver.recv().get(timeout=30)
+    receiver.recv().get()
     writer.write.call_one(range(1, 401)).get()
-    whole, versions = reading.get(timeout=30)
+    whole, versions = reading.get()
     assert whole
     assert all(before <= after for before, after in pairwise(versions))
     assert versions[-1] == 400
@@ -404,7 +404,7 @@ def test_a_write_that_failed_is_told_to_readers_until_all_has_been_written_anew(
         writer.fail_to_write.call_one().get()
     into = empty_like(shared)
     with pytest.raises(InconsistentStateError, match="write all of it anew"):
-        pull(shared, into, timeout=600).get(timeout=30)
+        pull(shared, into, timeout=600).get()
     pull(shared, into, consistent=False).get()
     assert into["a"][0] == -1
     assert into["b"][0] == 0

@@ -108,19 +108,19 @@ def test_just_spawned_procs_and_actors_can_be_sent_before_they_run(spawn: Spawn)
 
 
 def test_a_host_mesh_can_be_an_argument(spawn: Spawn) -> None:
-    assert spawn(1).spawn("u", uses_meshes()).spawn_from.call_one(this_host()).get(timeout=30) == 2
+    assert spawn(1).spawn("u", uses_meshes()).spawn_from.call_one(this_host()).get() == 2
 
 
 def test_a_mesh_can_be_a_result(spawn: Spawn) -> None:
     user = spawn(1).spawn("u", uses_meshes())
-    counters = user.return_a_new_mesh.call_one().get(timeout=30)
+    counters = user.return_a_new_mesh.call_one().get()
     assert counters.get.call().get().values() == [5, 5]
     assert counters.slice(n=1).add.call_one(2).get() == 7
 
 
 def test_a_received_mesh_can_be_called_but_not_stopped(spawn: Spawn) -> None:
     user = spawn(1).spawn("u", uses_meshes())
-    counters = user.return_a_new_mesh.call_one().get(timeout=30)
+    counters = user.return_a_new_mesh.call_one().get()
     with pytest.raises((NotImplementedError, RuntimeError), match="own|reference"):
         counters.stop().get()
     assert counters.get.call().get().values() == [5, 5]

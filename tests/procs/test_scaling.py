@@ -41,9 +41,7 @@ def running(path: Path | None = None, **meshes: int) -> Iterator[ProcessJob]:
 def agents(hosts: HostMesh) -> list[int]:
     """The agent of each host."""
     with hosts.spawn_procs() as procs:
-        return [
-            agent_of(pid) for pid in procs.spawn("echo", Echo).pid.call().get(timeout=30).values()
-        ]
+        return [agent_of(pid) for pid in procs.spawn("echo", Echo).pid.call().get().values()]
 
 
 def workers(job: ProcessJob, mesh: str) -> list[int]:
@@ -55,14 +53,14 @@ def test_a_mesh_grows_while_what_runs_on_it_goes_on() -> None:
         before = job.state(None).trainers
         procs = before.spawn_procs()
         echo = procs.spawn("echo", Echo)
-        pid = echo.pid.call_one().get(timeout=30)
+        pid = echo.pid.call_one().get()
         job.scale(trainers=3)
         assert before.sizes == {"hosts": 1}, "a mesh is a snapshot"
         state = job.state(None)
         assert (state.trainers.sizes, state.others.sizes) == ({"hosts": 3}, {"hosts": 1})
         assert len(set(agents(state.trainers))) == 3
-        assert echo.pid.call_one().get(timeout=30) == pid
-        procs.stop().get(timeout=30)
+        assert echo.pid.call_one().get() == pid
+        procs.stop().get()
 
 
 def test_a_mesh_shrinks_from_its_highest_ranks(tmp_path: Path) -> None:
@@ -70,14 +68,14 @@ def test_a_mesh_shrinks_from_its_highest_ranks(tmp_path: Path) -> None:
         first, *gone = workers(job, "trainers")
         procs = job.state(None).trainers.slice(hosts=0).spawn_procs()
         echo = procs.spawn("echo", Echo)
-        echo.pid.call_one().get(timeout=30)
+        echo.pid.call_one().get()
         job.scale(trainers=1)
         for pid in gone:
             wait_gone(pid)
         assert workers(job, "trainers") == [first]
         assert job.state(None).trainers.sizes == {"hosts": 1}
-        echo.pid.call_one().get(timeout=30)
-        procs.stop().get(timeout=30)
+        echo.pid.call_one().get()
+        procs.stop().get()
 
 
 def test_a_host_that_hangs_is_ended_when_the_mesh_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +91,7 @@ def test_lost_hosts_are_replaced_on_request_and_told(caplog: pytest.LogCaptureFi
     with running(trainers=2) as job:
         procs = job.state(None).trainers.slice(hosts=0).spawn_procs()
         echo = procs.spawn("echo", Echo)
-        pid = echo.pid.call_one().get(timeout=30)
+        pid = echo.pid.call_one().get()
         kept, lost = workers(job, "trainers")
         os.kill(lost, signal.SIGKILL)
         wait_gone(lost)
@@ -106,8 +104,8 @@ def test_lost_hosts_are_replaced_on_request_and_told(caplog: pytest.LogCaptureFi
         assert "host 1 of mesh 'trainers' was lost" in caplog.text
         assert workers(job, "trainers")[0] == kept
         assert len(set(agents(job.state(None).trainers))) == 2
-        assert echo.pid.call_one().get(timeout=30) == pid
-        procs.stop().get(timeout=30)
+        assert echo.pid.call_one().get() == pid
+        procs.stop().get()
 
 
 def test_a_new_host_is_watched_as_the_first_ones_are(caplog: pytest.LogCaptureFixture) -> None:

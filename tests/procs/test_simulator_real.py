@@ -143,14 +143,14 @@ def test_an_actor_of_a_patched_class_computes_with_simulated_tensors(spawn: Spaw
     procs = spawn(1)
     with patch_tensor_engine(Trainer):
         patched = procs.spawn("patched", Trainer)
-    assert patched.train.call_one(2).get(timeout=60) == 0.0
-    assert procs.spawn("real", Trainer).train.call_one(2).get(timeout=60) == 6.0
+    assert patched.train.call_one(2).get() == 0.0
+    assert procs.spawn("real", Trainer).train.call_one(2).get() == 6.0
 
 
 def test_procs_made_meanwhile_patch_what_their_actors_spawn(spawn: Spawn) -> None:
     with patch_tensor_engine(Trainer):
         procs = spawn(1)
-    assert procs.spawn("starter", Starter).train.call_one(2).get(timeout=60) == 0.0
+    assert procs.spawn("starter", Starter).train.call_one(2).get() == 0.0
 
 
 def test_a_factory_says_what_stands_for_the_procs(spawn: Spawn) -> None:
@@ -158,9 +158,9 @@ def test_a_factory_says_what_stands_for_the_procs(spawn: Spawn) -> None:
         Trainer, lambda procs: Simulator(1, 1, simulate_mode="simulate_with_report_only")
     ):
         trainer = spawn(1).spawn("trainer", Trainer)
-    assert trainer.train.call_one(1).get(timeout=60) == 0.0
+    assert trainer.train.call_one(1).get() == 0.0
     with pytest.raises(TypeError, match="must give a Simulator with 2 ranks"):
-        trainer.train.call_one(2).get(timeout=60)
+        trainer.train.call_one(2).get()
 
 
 def test_the_patch_is_where_old_tests_import_it_from() -> None:

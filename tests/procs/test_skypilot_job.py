@@ -92,7 +92,7 @@ USE = """
 
     def ask(hosts):
         with hosts.spawn_procs() as procs:
-            return procs.spawn("worker", Worker).rank.call().get(timeout=30).values()
+            return procs.spawn("worker", Worker).rank.call().get().values()
 
     PORT = int(os.environ["TEST_PORT"])
 """

@@ -40,7 +40,7 @@ USE = """
     def ask(hosts, *names):
         with hosts.spawn_procs() as procs:
             worker = procs.spawn("worker", Worker)
-            return (worker.variables.call(*names) if names else worker.node.call()).get(timeout=30).values()
+            return (worker.variables.call(*names) if names else worker.node.call()).get().values()
 """
 TWO_MESHES = (
     USE
@@ -67,7 +67,7 @@ SERVICE = (
     for wanted in itertools.chain([None], sys.stdin):
         part = worker if wanted is None else worker.slice(hosts=slice(0, int(wanted)))
         try:
-            print(sorted(part.node.call().get(timeout=30).values()), flush=True)
+            print(sorted(part.node.call().get().values()), flush=True)
         except Exception as error:
             print(type(error).__name__, flush=True)
 """
@@ -157,16 +157,16 @@ SCALED = (
     worker = procs.spawn("worker", Worker)
     print(ask(first.hosts), ask(first.others), flush=True)
     job.scale(hosts=2)
-    print(ask(job.state().hosts), worker.node.call_one().get(timeout=30), flush=True)
+    print(ask(job.state().hosts), worker.node.call_one().get(), flush=True)
     sys.stdin.readline()  # the new host is lost meanwhile
     job.scale(replace_lost=True)
-    print(ask(job.state().hosts), worker.node.call_one().get(timeout=30), flush=True)
+    print(ask(job.state().hosts), worker.node.call_one().get(), flush=True)
     sys.stdin.readline()
     try:
         job.scale(hosts=9)
     except Exception as error:
         print(error, flush=True)
-    procs.stop().get(timeout=30)
+    procs.stop().get()
     """
 )
 
@@ -218,7 +218,7 @@ def test_nodes_of_the_first_job_are_given_back_when_a_mesh_shrinks(
 def test_a_job_that_no_client_uses_ends_by_itself(home: Home, slurm: Slurm) -> None:
     home.run("""
         from monarch.job import SlurmJob
-        SlurmJob({"hosts": 1}, exclusive=False, idle_limit=2).state().hosts.initialized.get(timeout=30)
+        SlurmJob({"hosts": 1}, exclusive=False, idle_limit=2).state().hosts.initialized.get()
         """)
     wait_until(lambda: active(slurm) == [], what="the end of the job")
 
@@ -512,9 +512,9 @@ def test_a_preemption_reaches_the_program_but_not_what_it_has_given_back(
     job.scale(hosts=2)
     with job.state().hosts.spawn_procs() as procs:
         worker = procs.spawn("worker", Worker)
-        print(worker.node.call().get(timeout=30).values())
+        print(worker.node.call().get().values())
         subprocess.run(["sbatch", "-p", "high", "--exclusive", "-N3", "--wrap", "true", "--output=/dev/null"], check=True)
-        print(warned.wait(60), worker.node.call().get(timeout=30).values())
+        print(warned.wait(60), worker.node.call().get().values())
     job.kill()
     """
     )

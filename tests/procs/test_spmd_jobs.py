@@ -191,9 +191,9 @@ def test_a_worker_starts_in_a_program_with_many_open_files_and_leaves_nothing(ho
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2048)), hard))
     files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
     hosts = start().state().monarch_worker
-    hosts.initialized.get(timeout=30)
+    hosts.initialized.get()
     assert Path(folders[0], "worker").exists()
-    hosts.shutdown().get(timeout=30)
+    hosts.shutdown().get()
     print(folders[0])
     """
     )

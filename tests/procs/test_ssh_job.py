@@ -42,11 +42,11 @@ USE = """
 
         @endpoint
         def ask(self, others) -> str:
-            return os.environ["MONARCH_TEST_MACHINE"] + " asks " + " ".join(others.machine.call().get(timeout=30).values())
+            return os.environ["MONARCH_TEST_MACHINE"] + " asks " + " ".join(others.machine.call().get().values())
 
     def ask(hosts):
         with hosts.spawn_procs() as procs:
-            return procs.spawn("worker", Worker).machine.call().get(timeout=30).values()
+            return procs.spawn("worker", Worker).machine.call().get().values()
 """
 TWO_MESHES = (
     USE
@@ -57,8 +57,8 @@ TWO_MESHES = (
         print(ask(state.trainers), ask(state.generators), flush=True)
         if "talk" in sys.argv:
             trainers, generators = (mesh.spawn_procs().spawn("worker", Worker) for mesh in (state.trainers, state.generators))
-            print(*trainers.ask.call(generators).get(timeout=30).values(), sep="; ")
-            print(*generators.ask.call(trainers).get(timeout=30).values(), sep="; ", flush=True)
+            print(*trainers.ask.call(generators).get().values(), sep="; ")
+            print(*generators.ask.call(trainers).get().values(), sep="; ", flush=True)
         if "wait" in sys.argv:
             sys.stdin.read()
         if "kill" in sys.argv:
@@ -78,7 +78,7 @@ SERVICE = (
         for wanted in itertools.chain([3], sys.stdin):
             part = worker.slice(hosts=slice(0, int(wanted)))
             try:
-                print(part.machine.call().get(timeout=30).values(), flush=True)
+                print(part.machine.call().get().values(), flush=True)
             except Exception as error:
                 print(type(error).__name__, flush=True)
 """
@@ -303,7 +303,7 @@ def test_workers_listen_on_tcp_with_a_secret_if_they_are_to(home: Home, ssh: Ssh
     hosts = job.state().hosts
     with hosts.spawn_procs() as procs:
         worker, other = procs.spawn("worker", Worker), procs.spawn("other", Worker)
-        print(*worker.ask.call(other).get(timeout=30).values(), sep="; ")
+        print(*worker.ask.call(other).get().values(), sep="; ")
     assert job._reports[0].address.startswith(f"tcp://{sys.argv[1]}:")
     job.kill()
     """,
@@ -408,7 +408,7 @@ SCALED = (
         worker = procs.spawn("worker", Worker)
         print(ask(state.hosts), flush=True)
         job.scale(hosts=3)
-        print(ask(job.state().hosts), worker.machine.call_one().get(timeout=30), flush=True)
+        print(ask(job.state().hosts), worker.machine.call_one().get(), flush=True)
         ssh = job._workers[job._numbers["hosts", 1]].pid
         if "attached" in sys.argv:
             os.kill(ssh, signal.SIGSTOP)  # as if it had no time to see that the worker has ended
@@ -417,18 +417,18 @@ SCALED = (
         if "attached" in sys.argv:
             os.kill(ssh, signal.SIGCONT)
         hosts = job.state().hosts
-        print(ask(hosts), worker.machine.call_one().get(timeout=30), flush=True)
+        print(ask(hosts), worker.machine.call_one().get(), flush=True)
         with hosts.spawn_procs() as others:  # they reach each other
             asking, asked = others.spawn("asking", Worker), others.spawn("asked", Worker)
-            print(asking.slice(hosts=1).ask.call_one(asked).get(timeout=30), flush=True)
+            print(asking.slice(hosts=1).ask.call_one(asked).get(), flush=True)
         job.scale(hosts=2)
-        print(ask(job.state().hosts), worker.machine.call_one().get(timeout=30), flush=True)
+        print(ask(job.state().hosts), worker.machine.call_one().get(), flush=True)
         try:
             job.scale(hosts=4)
         except Exception as error:
             print(error, flush=True)
         sys.stdin.readline()
-        procs.stop().get(timeout=30)
+        procs.stop().get()
     """
 )
 
@@ -527,7 +527,7 @@ USERS = (
         trainers, generators = (mesh.spawn_procs().spawn("worker", Named) for mesh in (state.trainers, state.generators))
         print(trainers.machine.call().get().values(), generators.machine.call().get().values())
         for one, other in ((trainers, generators), (generators, trainers)):
-            print(sorted({said.partition(" asks ")[2] for said in one.ask.call(other).get(timeout=60).values()}), flush=True)
+            print(sorted({said.partition(" asks ")[2] for said in one.ask.call(other).get().values()}), flush=True)
         sys.stdin.read()
         job.kill()
 """

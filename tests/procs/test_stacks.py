@@ -69,7 +69,7 @@ ACTORS = """
         os._exit(0)  # its actors never would
 
     def blocked(trainers):
-        print("go", *trainers.pid.call().get(timeout=60).values(), flush=True)
+        print("go", *trainers.pid.call().get().values(), flush=True)
         threading.Thread(target=wait_for_input, daemon=True).start()
     """
 
@@ -158,7 +158,7 @@ PICKED = """
     from monarch.stacks.gather import of_program
 
     def shown(*picked):
-        return str(of_program(connection, *picked).get(timeout=60))
+        return str(of_program(connection, *picked).get())
 
     with programs.connect(int(sys.argv[1])) as connection:
         while "2 ranks [0-1]: sleeps" not in shown(None, "gpus=0:2"):
@@ -168,7 +168,7 @@ PICKED = """
         assert "client" not in picked and "[2]" not in picked, picked
         assert shown("client").startswith("client\\n")
         assert "no process is of this mesh" in shown("nobody")
-        everything = of_program(connection, "trainers", "0").get(timeout=60).lines(everything=True)
+        everything = of_program(connection, "trainers", "0").get().lines(everything=True)
         assert any("sync_cell.py" in line for _, line in everything)
     """
 
@@ -198,15 +198,15 @@ def test_a_program_asks_for_its_own_stacks_and_those_of_a_slice(tmp_path: Path) 
     if __name__ == "__main__":
         procs = this_host().spawn_procs({"gpus": 3}, name="trainers")
         trainers = procs.spawn("trainer", Trainer)
-        assert len(trainers.pid.call().get(timeout=60).values()) == 3
+        assert len(trainers.pid.call().get().values()) == 3
         trainers.slice(gpus=[0, 2]).sleeps.broadcast()
         def headlines(mesh):
-            return [(each.mesh, each.ranks, each.headline) for each in mesh.stacks().get(timeout=60).classes]
+            return [(each.mesh, each.ranks, each.headline) for each in mesh.stacks().get().classes]
         wanted = ("trainers", (2,), "sleeps at train.py")
         while [each[:2] + (each[2].partition(":")[0],) for each in headlines(procs.slice(gpus=2))] != [wanted]:
             pass
         assert headlines(procs.slice(gpus=1)) == [("trainers", (1,), "waits for a message")]
-        found = this_host().stacks().get(timeout=60)
+        found = this_host().stacks().get()
         assert {proc.mesh for proc in found.procs} == {"client", "trainers"} and not found.silent
         assert "2 ranks [0,2]: sleeps at train.py:" in str(found), found
         print("go", flush=True)
@@ -226,7 +226,7 @@ def test_a_client_that_holds_the_gil_is_seen_by_its_agent(tmp_path: Path) -> Non
 
     if __name__ == "__main__":
         trainers = this_host().spawn_procs(name="trainers").spawn("trainer", Trainer)
-        print("go", *trainers.pid.call().get(timeout=60).values(), flush=True)
+        print("go", *trainers.pid.call().get().values(), flush=True)
         crunch()
     """
     )
@@ -322,7 +322,7 @@ def test_without_py_spy_a_stopped_process_is_still_said_to_be_stopped(tmp_path: 
 
 
 def test_a_process_whose_name_is_cut_in_the_middle_of_a_letter_is_looked_at(spawn: Spawn) -> None:
-    pid = spawn(1, name="тренермодели").spawn("beside", Echo).pid.call_one().get(timeout=60)
+    pid = spawn(1, name="тренермодели").spawn("beside", Echo).pid.call_one().get()
     assert Path(f"/proc/{pid}/comm").read_text().strip() == "тренерм"
     cut = (
         "open('/proc/self/comm', 'wb').write('тренермодели'.encode()[:15]); print(flush=True);"

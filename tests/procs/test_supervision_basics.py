@@ -200,7 +200,7 @@ def test_a_death_of_a_process_is_told_at_once_to_callers_and_to_the_hook(
     dies = spawn(2).spawn("dies", Dies)
     dies.alive.call().get()
     with pytest.raises(SupervisionError, match="3"):
-        dies.slice(gpus=1).die.call_one().get(timeout=10)
+        dies.slice(gpus=1).die.call_one().get()
     faults.wait_for(1)
     assert dies.slice(gpus=0).alive.call_one().get()
     with pytest.raises(SupervisionError):
@@ -253,9 +253,9 @@ def test_the_owner_of_a_failed_actor_hears_of_it_once_and_lives_on_if_it_handles
     assert mesh_name.startswith("child")
     assert "child broke" in report
     assert "child broke" in text
-    assert owner.ask_child.call_one(0).get(timeout=30) == "True"
-    assert owner.ask_child.call_one(1).get(timeout=30) == "SupervisionError"
-    assert owner.ask_child.call_one(1).get(timeout=30) == "SupervisionError"
+    assert owner.ask_child.call_one(0).get() == "True"
+    assert owner.ask_child.call_one(1).get() == "SupervisionError"
+    assert owner.ask_child.call_one(1).get() == "SupervisionError"
     assert owner.alive.call_one().get()
     with pytest.raises(TimeoutError):
         receiver.recv().get(timeout=0.2)

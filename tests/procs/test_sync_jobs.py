@@ -49,10 +49,10 @@ PROGRAM = """
         if "sync" in sys.argv:
             print(job.sync())
         procs = hosts.spawn_procs()
-        values = procs.spawn("runner", Runner).value.call(packages).get(timeout=60).values()
+        values = procs.spawn("runner", Runner).value.call(packages).get().values()
         print("VALUES", [value for value, *_ in values], all("/current/edited.py" in path for _, path, _ in values))
         print("PACKAGES", [found for *_, found in values])
-        procs.stop().get(timeout=60)
+        procs.stop().get()
 """
 
 
@@ -156,6 +156,6 @@ WATCHED = """
             if procs is None:
                 procs = hosts.spawn_procs(name="hosts")
                 runner = procs.spawn("runner", Runner)
-            print(runner.value.call().get(timeout=60).values(), flush=True)
-        procs.stop().get(timeout=60)
+            print(runner.value.call().get().values(), flush=True)
+        procs.stop().get()
 """

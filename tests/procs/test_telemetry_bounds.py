@@ -115,8 +115,8 @@ def test_memory_is_flat_over_200_000_messages(spawn: Spawn) -> None:
         for number in range(count):
             floods.take.broadcast(number)
             if number % 1_000 == 0:  # else a backlog would be measured
-                floods.resident.call_one().get(timeout=60)
-        found: int = floods.resident.call_one().get(timeout=60)
+                floods.resident.call_one().get()
+        found: int = floods.resident.call_one().get()
         return found
 
     before = send(50_000)

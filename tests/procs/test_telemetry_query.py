@@ -61,7 +61,7 @@ def silent(answer: QueryResult) -> list[str]:
 
 def test_a_program_asks_itself(spawn: Spawn) -> None:
     echo = spawn({"gpus": 2}, name="workers").spawn("asked", Echo)
-    pids = [*echo.pid.call().get(timeout=30).values()]
+    pids = [*echo.pid.call().get().values()]
     answer = QueryEngineClient().query(
         "SELECT a.rank, p.pid FROM actors a JOIN procs p ON a.proc_id = p.id WHERE a.name = 'asked'"
         " AND p.mesh = 'workers' ORDER BY 1"
@@ -73,7 +73,7 @@ def test_a_program_asks_itself(spawn: Spawn) -> None:
 def test_a_process_that_does_not_answer_is_named(spawn: Spawn) -> None:
     procs = spawn({"gpus": 2}, name="sleepers")
     echo = procs.spawn("asked", Echo)
-    pids = [*echo.pid.call().get(timeout=30).values()]
+    pids = [*echo.pid.call().get().values()]
     with stopped(pids[1]):
         answer = QueryEngineClient().query(
             "SELECT rank FROM actors WHERE name = 'asked' AND status <> 'Stopped'", timeout=30
@@ -88,7 +88,7 @@ def test_a_process_that_is_killed_while_it_is_asked_ends_no_query(
 ) -> None:
     procs = spawn({"gpus": 2}, name="victims")
     echo = procs.spawn("asked", Echo)
-    pids = [*echo.pid.call().get(timeout=30).values()]
+    pids = [*echo.pid.call().get().values()]
     os.kill(pids[1], signal.SIGSTOP)
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(

@@ -40,7 +40,7 @@ def grid(_booted: None) -> Iterator[ProcMesh]:
     with procs.activate():
         inspect(torch.ones(1))
     yield procs
-    procs.stop().get(timeout=30)
+    procs.stop().get()
 
 
 @pytest.fixture

@@ -40,6 +40,6 @@ def test_tensors_are_reduced_and_moved_between_hosts(
                 3.0,
             ]
             assert inspect(rank.slice_mesh(hosts=1).to_mesh(mesh.slice(hosts=0))).item() == 1
-        procs.stop().get(timeout=30)
+        procs.stop().get()
     finally:
         job.kill()

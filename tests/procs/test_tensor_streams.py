@@ -149,7 +149,7 @@ def test_streams_work_side_by_side(mesh: Any, other: Stream) -> None:
     pass_gate("side by side")  # on main, which stands until the other stream has gone past
     with other.activate():
         open_gate("side by side")
-    fetch_shard(None).get(timeout=60)
+    fetch_shard(None).get()
 
 
 def test_a_fetch_of_one_stream_does_not_wait_for_another(mesh: Any, other: Stream) -> None:
@@ -157,7 +157,7 @@ def test_a_fetch_of_one_stream_does_not_wait_for_another(mesh: Any, other: Strea
     with other.activate():
         assert inspect(torch.ones(1)).tolist() == [1]
         open_gate("not waited for")
-    fetch_shard(None).get(timeout=60)
+    fetch_shard(None).get()
 
 
 def test_operations_of_one_stream_keep_their_order(mesh: Any, other: Stream) -> None:
@@ -409,7 +409,7 @@ def test_the_origin_waits_for_the_borrowers_last_use_and_no_longer(
     # on main, which waits for the borrower's addition, not for what the borrower does then
     open_gate("origin goes on")
     assert inspect(tensor).tolist() == [2, 2]
-    fetch_shard(None).get(timeout=60)
+    fetch_shard(None).get()
 
 
 def test_a_borrow_that_was_never_used_costs_no_wait(mesh: Any, other: Stream) -> None:
@@ -419,7 +419,7 @@ def test_a_borrow_that_was_never_used_costs_no_wait(mesh: Any, other: Stream) ->
     other.borrow(tensor, mutable=True)[1].drop()
     open_gate("never used")
     assert inspect(tensor).tolist() == [0, 0]
-    fetch_shard(None).get(timeout=60)
+    fetch_shard(None).get()
 
 
 def test_a_failed_write_comes_back(mesh: Any, other: Stream) -> None:

@@ -184,9 +184,9 @@ class Computes(Actor):
 @pytest.mark.timeout(120)  # torch's profiler imports much
 def test_a_profile_of_a_program_has_what_torch_sees_on_all_threads(spawn: Spawn) -> None:
     actors = spawn({"gpus": 2}, name="computing").spawn("computes", Computes)
-    actors.compute.call().get(timeout=60)  # from then on they use torch
+    actors.compute.call().get()  # from then on they use torch
     with Profile(torch=True) as recorded:
-        actors.compute.call().get(timeout=60)
+        actors.compute.call().get()
     assert not [
         who
         for who in recorded.missing
@@ -198,10 +198,10 @@ def test_a_profile_of_a_program_has_what_torch_sees_on_all_threads(spawn: Spawn)
     assert tracks == {"computing[0]": 5, "computing[1]": 5} and {
         each.category for each in shown
     } == {"cpu_op"}
-    found = read("torch_events").get(timeout=60).rows("torch_events")
+    found = read("torch_events").get().rows("torch_events")
     assert sum(row["name"] == "aten::mm" for row in found) == 10
     with Profile() as plain:
-        actors.compute.call().get(timeout=60)
+        actors.compute.call().get()
     assert plain.timeline is not None and not [
         each for each in shown_by(plain.timeline.content) if "aten" in each.name
     ]

@@ -37,7 +37,7 @@ def square(_booted: None) -> Iterator[ProcMesh]:
     with procs.activate():
         inspect(torch.ones(1))
     yield procs
-    procs.stop().get(timeout=30)
+    procs.stop().get()
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def others(_booted: None) -> Iterator[ProcMesh]:
     with procs.activate():
         inspect(torch.ones(1))
     yield procs
-    procs.stop().get(timeout=30)
+    procs.stop().get()
 
 
 def test_a_tensor_moves_rank_to_rank(mesh: Any, others: ProcMesh) -> None:

@@ -33,14 +33,14 @@ USE = """
     from helpers.actors import Echo
 
     if "is told where" in sys.argv:
-        this_host().spawn_procs().initialized.get(timeout=30)
+        this_host().spawn_procs().initialized.get()
         print("ready", flush=True)
     address = sys.stdin.readline().strip() if "is told where" in sys.argv else sys.argv[1]
     hosts = attach_to_workers(workers=[address])
     with hosts.spawn_procs() as procs:
-        print(procs.spawn("echo", Echo).say.call("hi").get(timeout=30).values())
+        print(procs.spawn("echo", Echo).say.call("hi").get().values())
     if "shut down" in sys.argv:
-        hosts.shutdown().get(timeout=30)
+        hosts.shutdown().get()
     if "stay" in sys.argv:
         print(flush=True)
         sys.stdin.read()
@@ -238,7 +238,7 @@ ASKS = """
 
     echo = attach_to_workers(workers=[sys.argv[1]]).spawn_procs().spawn("echo", Echo)
     for line in sys.stdin:
-        print(echo.say.call(line.strip()).get(timeout=30).values(), flush=True)
+        print(echo.say.call(line.strip()).get().values(), flush=True)
 """
 
 

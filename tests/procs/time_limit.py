@@ -26,6 +26,6 @@ def test_that_runs_into_its_time_limit(spawn: Spawn) -> None:
     port, about_to = Channel[str].open()
     answer = spawn({"gpus": 2}).spawn("hangs", Hangs).hang_in_here.call(port)
     for _ in range(2):
-        about_to.recv().get(timeout=30)
+        about_to.recv().get()
     signal.raise_signal(signal.SIGALRM)  # the time is up
     answer.get()

@@ -162,8 +162,7 @@ def test_an_event_in_the_middle_of_another_one_on_its_thread_is_kept(box: BlackB
         line, passed = line + 1, 0
         thread = threading.Thread(target=write, daemon=True)
         thread.start()
-        thread.join(timeout=20)
-        assert not thread.is_alive(), f"it hangs at line {line}"
+        thread.join()
     times = [event.time for event in content_of(raw(box)).life]
     assert line > 10 and sorted(times) == [*range(1 - line, 0), *range(1, line + 1)]
 
@@ -177,7 +176,7 @@ def test_events_of_many_threads_are_each_kept_once(box: BlackBox) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=20)
+        thread.join()
     assert sorted(event.time for event in content_of(raw(box)).life) == list(range(160))
 
 

@@ -176,7 +176,7 @@ def test_the_clock_goes_on_when_all_wait(monarch_local: LocalHosts) -> None:
     assert waiter.sleep.call_one(3600).get() == 3600
     assert monarch_local.now == 3600
     with pytest.raises(TimeoutError, match="waited 30s"):
-        waiter.never.call_one().get(timeout=30)
+        waiter.never.call_one().get()
     assert monarch_local.now == 3630
 
 
@@ -191,14 +191,14 @@ def test_advance_does_what_is_due_by_then_and_no_more(monarch_local: LocalHosts)
 
 def test_a_job_on_a_thread_of_asyncio_holds_the_clock(monarch_local: LocalHosts) -> None:
     waiter = monarch_local.spawn_procs().spawn("waiters", Waiter).slice(hosts=0)
-    assert waiter.in_a_thread.call_one().get(timeout=60) == 5
+    assert waiter.in_a_thread.call_one().get() == 5
     assert monarch_local.now == 0
 
 
 def test_a_thread_of_the_test_may_call_and_wait(monarch_local: LocalHosts) -> None:
     keeper = monarch_local.spawn_procs().spawn("keepers", Keeper).slice(hosts=0)
     found: list[list[int]] = []
-    thread = threading.Thread(target=lambda: found.append(keeper.kept.call_one().get(timeout=60)))
+    thread = threading.Thread(target=lambda: found.append(keeper.kept.call_one().get()))
     thread.start()
     thread.join()
     assert found == [[0]]

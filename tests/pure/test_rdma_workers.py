@@ -39,14 +39,14 @@ def test_more_jobs_that_wait_for_each_other_than_threads_come_to_an_end() -> Non
         # a default binds it
         workers.submit(lambda number=number: outer(number))  # type: ignore[misc]
     for _ in range(40):
-        assert finished.acquire(timeout=20)
+        finished.acquire()
     assert len(done) == 200
 
 
 def test_all_parts_are_done_before_spread_returns() -> None:
     workers = Workers("copies of a test", threading.Thread)
     workers.share = 3
-    both = threading.Barrier(2, timeout=20)  # passed only by two threads at one time
+    both = threading.Barrier(2)  # passed only by two threads at one time
     done: list[int] = []
 
     def work(part: int) -> None:

@@ -39,10 +39,10 @@ trains = procs.spawn("trains", Trains)
 window = %s
 if window:
     procs.logging_option(aggregate_window_sec=window).get()
-trains.load.call().get(timeout=120)
-procs.flush_logs().get(timeout=60)
-trains.train.call().get(timeout=120)
-procs.flush_logs().get(timeout=60)
+trains.load.call().get()
+procs.flush_logs().get()
+trains.train.call().get()
+procs.flush_logs().get()
 """
 
 

@@ -70,15 +70,15 @@ def test_a_flood_faster_than_its_handling_takes_bounded_memory(
     with configured(mailbox_limit=5000, send_buffer_limit=4 * MEGABYTE):
         consumer = spawn(1).spawn("consumer", Consumer)
         producer = spawn(1).spawn("producer", Producer)
-    first, producer_full = producer.produce.call_one(consumer, FILL).get(timeout=120)
-    _, consumer_full = consumer.state.call_one().get(timeout=120)
-    sent, producer_end = producer.produce.call_one(consumer, SECONDS).get(timeout=120)
-    taken, consumer_end = consumer.state.call_one().get(timeout=120)
+    first, producer_full = producer.produce.call_one(consumer, FILL).get()
+    _, consumer_full = consumer.state.call_one().get()
+    sent, producer_end = producer.produce.call_one(consumer, SECONDS).get()
+    taken, consumer_end = consumer.state.call_one().get()
     assert taken > SECONDS / PAUSE / 20  # it was kept busy
     assert producer_end - producer_full < 10 * MEGABYTE
     assert consumer_end - consumer_full < 10 * MEGABYTE
     wait_until(
-        lambda: consumer.state.call_one().get(timeout=60)[0] == first + sent,
+        lambda: consumer.state.call_one().get()[0] == first + sent,
         what="the last message",
     )
     print(

@@ -40,8 +40,8 @@ def activity(pids: list[int]) -> tuple[int, float]:
 def test_idle_procs_use_no_processor(spawn: Spawn, kind: type) -> None:
     procs = spawn({"gpus": COUNT})
     echo = procs.spawn("echo", Echo)
-    procs.spawn("other", kind).initialized.get(timeout=60)
-    pids = echo.pid.call().get(timeout=60).values()
+    procs.spawn("other", kind).initialized.get()
+    pids = echo.pid.call().get().values()
     # what a proc does once, soon after its start; and the looks at actors, which end with their
     # activity
     time.sleep(3)

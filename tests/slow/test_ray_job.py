@@ -47,7 +47,7 @@ USE = """
 
     def ask(hosts):
         with hosts.spawn_procs() as procs:
-            return procs.spawn("worker", Worker).where.call().get(timeout=60).values()
+            return procs.spawn("worker", Worker).where.call().get().values()
 
     ADDRESS = os.environ["TEST_RAY"]
 """

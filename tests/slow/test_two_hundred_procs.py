@@ -25,12 +25,12 @@ def test_two_hundred_procs_spawn_answer_a_call_and_stop_cleanly(spawn: Spawn) ->
     start = time.monotonic()
     procs = spawn({"gpus": COUNT})
     echo = procs.spawn("echo", Echo)
-    pids = echo.pid.call().get(timeout=120).values()
+    pids = echo.pid.call().get().values()
     answered = time.monotonic()
     assert len(set(pids)) == COUNT
-    assert echo.say.call("again").get(timeout=120).values() == ["again"] * COUNT
+    assert echo.say.call("again").get().values() == ["again"] * COUNT
     stopping = time.monotonic()
-    procs.stop().get(timeout=120)
+    procs.stop().get()
     stopped = time.monotonic()
     assert [pid for pid in pids if is_alive(pid)] == []
     print(
@@ -41,10 +41,10 @@ def test_two_hundred_procs_spawn_answer_a_call_and_stop_cleanly(spawn: Spawn) ->
 
 def test_two_hundred_procs_know_their_ranks_and_can_be_sliced(spawn: Spawn) -> None:
     ranks = spawn({"a": 10, "b": 20}).spawn("r", Ranks)
-    assert ranks.instance_rank.call().get(timeout=120).values() == [
+    assert ranks.instance_rank.call().get().values() == [
         {"a": a, "b": b} for a in range(10) for b in range(20)
     ]
-    assert ranks.slice(a=3, b=slice(0, 20, 5)).instance_rank.call().get(timeout=60).values() == [
+    assert ranks.slice(a=3, b=slice(0, 20, 5)).instance_rank.call().get().values() == [
         {"a": 3, "b": b} for b in (0, 5, 10, 15)
     ]
 
@@ -57,14 +57,14 @@ def test_what_two_hundred_procs_print_can_be_read_at_the_client(
     """
     procs = spawn({"gpus": COUNT}, name="trainers")
     trainers = procs.spawn("trainers", PrintsLogs)
-    procs.logging_option(aggregate_window_sec=1000).get(timeout=120)
-    trainers.say_rank.call("loaded shard {rank}").get(timeout=120)
+    procs.logging_option(aggregate_window_sec=1000).get()
+    trainers.say_rank.call("loaded shard {rank}").get()
     for step in range(3):
-        trainers.say_rank.call(f"step {step} loss 0.{{rank:03}}").get(timeout=120)
-        trainers.slice(gpus=7).log.call_one(30, "slow data loader").get(timeout=60)
-        trainers.slice(gpus=11).print_traceback.call_one("NaN in gradient").get(timeout=60)
-    procs.logging_option().get(timeout=120)
-    trainers.say_rank.call("").get(timeout=120)  # behind all that
+        trainers.say_rank.call(f"step {step} loss 0.{{rank:03}}").get()
+        trainers.slice(gpus=7).log.call_one(30, "slow data loader").get()
+        trainers.slice(gpus=11).print_traceback.call_one("NaN in gradient").get()
+    procs.logging_option().get()
+    trainers.say_rank.call("").get()  # behind all that
     captured = capsys.readouterr()
     seen, errors = captured.out, captured.err
     lines = [line for line in seen.splitlines() if re.fullmatch(r"\[trainers [^\]]*\] .+", line)]
