@@ -106,7 +106,8 @@ def tui(
             raise typer.Exit(faces.diagnose(access))
         # what they say would stand in the middle of the screen
         logging.getLogger().handlers.clear()
-        faces.run(access, refresh_ms / 1000, theme.value)
+        shown = _Theme.light if theme is _Theme.doom_nord_light else theme
+        faces.run(access, refresh_ms / 1000, shown.value)
 
 
 def _tls(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext | None:

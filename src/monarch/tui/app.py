@@ -20,7 +20,6 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
-from . import themes
 from .failures import Failures
 from .feed import Feed
 from .http import Access, Line, told, unreadable
@@ -113,7 +112,7 @@ class Dashboard(App[None]):
     Args:
         access: To the server.
         refresh: Seconds between looks.
-        theme: One of Textual's, or `themes.NAME`.
+        theme: One of Textual's; None for the usual one.
     """
 
     ENABLE_COMMAND_PALETTE = False
@@ -137,11 +136,8 @@ class Dashboard(App[None]):
 
     def __init__(self, access: Access, refresh: float = REFRESH, theme: str | None = None) -> None:
         super().__init__()
-        self.register_theme(themes.THEME)
         if theme is not None:
             self.theme = theme
-        if theme == themes.NAME:
-            self.ansi_theme_light = themes.ANSI
         self._access = access
         self._pause = refresh
         now, why = NowSource(), WhySource()
@@ -393,6 +389,6 @@ def run(access: Access, refresh: float = REFRESH, theme: str | None = None) -> N
     Args:
         access: To the server.
         refresh: Seconds between looks.
-        theme: One of Textual's, or ``doom-nord-light``; None for the usual one.
+        theme: One of Textual's; None for the usual one.
     """
     Dashboard(access, refresh, theme).run()
