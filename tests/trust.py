@@ -3,7 +3,8 @@
 Repeats the tests of README's command, while `--load` processes compute and a program of `gate.strangers`
 makes and drops segments, semaphores, folders and processes. With `--at-once 3` three runs go on side
 by side: the workers of the others are part of each one's load then, and fewer processes only compute.
-Prints what failed, what was flaky, how often, and how long each run took. What follows ``--`` goes to
+Prints what failed, what was flaky, how often, how long each run took, and what those that were
+flaky have said. What follows ``--`` goes to
 pytest.
 """
 
@@ -28,6 +29,7 @@ OPTIONS = ["-n", str(WORKERS), "--dist", "loadfile"]
 
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", re.MULTILINE)
 _SECOND_TRY = re.compile(r"second try, alone: (.+) passed")
+_BOTH_TRIES = re.compile(r"^=+ flaky: .*?(?=^=+ flaky =)", re.MULTILINE | re.DOTALL)
 
 
 @contextmanager
@@ -95,6 +97,8 @@ def main(argv: list[str] | None = None) -> int:
             )
             if status:
                 print(said[-20_000:], flush=True)
+            elif both := _BOTH_TRIES.search(said):
+                print(both[0][:20_000], flush=True)
     print(
         f"{green} of {given.runs} runs green at a load of {given.load}; seconds:"
         f" {min(times):.0f} to {max(times):.0f}, median {sorted(times)[len(times) // 2]:.0f}"

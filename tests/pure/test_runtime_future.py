@@ -21,9 +21,9 @@ from monarch._core.calls.callbacks import CallbackThread
 from monarch._core.calls.future import Future
 from monarch._core.calls.pending import Described, FutureState, PendingOperation, subscribe
 from monarch._core.calls.promise import Promise, completed, map_future
-from monarch._core.calls.returns_future import returns_future
 from monarch._core.calls.waiting import steps_in_loop, wait_in_loop
 from monarch._core.net.waiter import put_back, take_waiter
+from monarch._patterns.returns_future import returns_future
 from monarch.errors import DeadlockError
 
 PATIENCE = 20.0

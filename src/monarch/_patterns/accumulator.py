@@ -7,7 +7,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from .._core.actors.adverbs import Endpoint
 from .._core.calls.future import Future
-from .._core.calls.returns_future import returns_future
+from .returns_future import returns_future
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from .._core.calls.returns_future import is_async_function
+from .._core.calls.function_kinds import is_async_function
 from .._core.mesh import mock
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -15,7 +15,6 @@ from .._core.actors.context import Context, context, current_actor_name, current
 from .._core.actors.endpoint import concurrent_endpoint, endpoint
 from .._core.actors.ports import Channel, Port, PortReceiver
 from .._core.calls.future import Future
-from .._core.calls.returns_future import returns_future
 from .._core.client import client as _client
 from .._core.client.faults import Hook as _Hook
 from .._core.client.faults import default_hook as _default_hook
@@ -38,6 +37,7 @@ if _TYPE_CHECKING:
     from .._patterns.later import debug_controller, get_meter, span, traced
     from .._patterns.mocking import patch_actor
     from .._patterns.pools import pool
+    from .._patterns.returns_future import returns_future
     from .._patterns.transports import ChannelTransport, enable_transport
     from .._patterns.worker import (
         run_worker_loop_forever,
@@ -55,6 +55,7 @@ __getattr__, __dir__ = _lazy_names(
         "._patterns.later": ("debug_controller", "get_meter", "span", "traced"),
         "._patterns.mocking": ("patch_actor",),
         "._patterns.pools": ("pool",),
+        "._patterns.returns_future": ("returns_future",),
         "._patterns.transports": ("ChannelTransport", "enable_transport"),
         "._patterns.worker": (
             "run_worker_loop_forever",

@@ -23,7 +23,7 @@ from typing import (
 )
 
 from ..._namedtuple import NamedTuple
-from ..calls.returns_future import is_async_function, is_generator_function
+from ..calls.function_kinds import is_async_function, is_generator_function
 
 if TYPE_CHECKING:
     import inspect

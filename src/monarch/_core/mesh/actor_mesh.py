@@ -13,9 +13,9 @@ from .. import extension
 from ..actors.adverbs import Endpoint
 from ..actors.endpoint import ADVERBS, EndpointDefinition, describe_class
 from ..actors.target import Target
+from ..calls.function_kinds import is_async_function
 from ..calls.future import Future
 from ..calls.promise import completed
-from ..calls.returns_future import is_async_function
 from ..shape import Extent, MeshTrait, Shape
 from ..wire.address import ProcAddress
 from .owned import OwnedActors

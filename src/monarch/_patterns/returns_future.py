@@ -6,13 +6,13 @@ import functools
 import threading
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from .cancelled import cancelled_error
-from .future import Future
-from .pending import FutureState, PendingOperation
-from .promise import Promise
+from .._core.calls.cancelled import cancelled_error
+from .._core.calls.function_kinds import is_async_function
+from .._core.calls.future import Future
+from .._core.calls.pending import FutureState, PendingOperation
+from .._core.calls.promise import Promise
 
 if TYPE_CHECKING:
     import asyncio
@@ -85,28 +85,6 @@ class _Body(PendingOperation):
             promise.reject(error)
             if not isinstance(error, Exception):
                 raise
-
-
-_COROUTINE = 0x80  # of the flags of code, as in `inspect`, which costs 4 ms to import
-_GENERATORS = 0x20 | 0x200
-
-
-def is_async_function(function: object) -> bool:
-    """Return whether the function is an ``async def``, or is marked as one."""
-    if type(function) is FunctionType and not function.__dict__:
-        return bool(function.__code__.co_flags & _COROUTINE)
-    import inspect
-
-    return inspect.iscoroutinefunction(function)
-
-
-def is_generator_function(function: object) -> bool:
-    """Return whether the function is a ``def`` or ``async def`` that yields."""
-    if type(function) is FunctionType:
-        return bool(function.__code__.co_flags & _GENERATORS)
-    import inspect
-
-    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 def returns_future(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Future[R]]:
