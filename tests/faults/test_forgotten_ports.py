@@ -360,3 +360,44 @@ def test_a_call_whose_port_was_handed_on_ends_with_the_actor_that_was_called(spa
     desk.stop().get()
     with pytest.raises(SupervisionError, match="stopped"):
         unanswered.get()
+
+
+class Desk(Actor):
+    """Has others answer, which may be on another process, and may hand on the port themselves."""
+
+    @endpoint(explicit_response_port=True)
+    def ask(self, port: Port[Any], answering: Desk, *more: Desk) -> None:
+        answering.answer.broadcast(port, *more)
+
+    @endpoint
+    def answer(self, port: Port[Any], *more: Desk) -> None:
+        if more:
+            more[0].answer.broadcast(port, *more[1:])
+        else:
+            port.send("yes")
+
+    @endpoint
+    def answer_badly(self, port: Port[Any]) -> None:
+        port.exception(ValueError("no"))
+
+    @endpoint(explicit_response_port=True)
+    def refuse(self, port: Port[Any], answering: Desk) -> None:
+        answering.answer_badly.broadcast(port)
+
+    @endpoint
+    def calls_kept(self) -> int:
+        return len(context()._cell.hub.open_responses)
+
+
+@pytest.mark.parametrize("ways", [["there"], ["here"], ["there", "third"], ["there", "here"]])
+def test_a_call_that_others_have_answered_is_kept_no_longer(spawn: Spawn, ways: list[str]) -> None:
+    procs = spawn(3)
+    desk, there, third = (procs.slice(gpus=rank).spawn("desk", Desk) for rank in range(3))
+    here = procs.slice(gpus=0).spawn("here", Desk)
+    places = {"here": here, "there": there, "third": third}
+    answering = [places[way] for way in ways]
+    for _ in range(20):
+        assert desk.ask.call_one(*answering).get() == "yes"
+        with pytest.raises(ValueError, match="no"):
+            desk.refuse.call_one(answering[0]).get()
+    wait_until(lambda: desk.calls_kept.call_one().get() == 0, what="the end of all calls")

@@ -9,9 +9,11 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..._unsendable import explain
+from ...errors import BackpressureError
 from ..calls.cancelled import cancelled_error
 from ..calls.failed_call import Outcome, Reply
 from ..calls.future import Future
@@ -28,12 +30,13 @@ from ..calls.promise import Promise
 from ..calls.rebuild import read_value
 from ..calls.remote_error import format_remote, to_exception
 from ..hub import prints
-from ..hub.control import SingleAnswer
+from ..hub.control import SingleAnswer, send_record
+from ..hub.control_records import PortAnswered
 from ..hub.pressure import Pressure
 from ..supervision.failure import Failure
 from ..wire import pickling
 from ..wire.address import ProcAddress
-from ..wire.frame import DEAD, EXCEPTION, NO_RANK, PORT, VALUE, Frame
+from ..wire.frame import DEAD, EXCEPTION, NO_RANK, PORT, URGENT, VALUE, Frame
 from .context import context, current_hub
 
 if TYPE_CHECKING:
@@ -166,11 +169,39 @@ class ResponsePort(Port[Any]):
 
     def __reduce__(self) -> Any:
         self._dropped = None
-        return super().__reduce__()
+        return HandedOnPort, (self._address, self._frame, current_hub().address)
 
     def __del__(self) -> None:
         if self._dropped is not None:
             self._dropped()
+
+
+class HandedOnPort(Port[Any]):
+    """A copy of a response port.
+
+    Args:
+        address: The process of the caller.
+        answer: The frame that answers it.
+        called: The process of the actor that was called. It keeps the call, to tell the caller
+            when the actor ends, until it hears that there was an answer.
+    """
+
+    __slots__ = ("_called",)
+
+    def __init__(self, address: ProcAddress, answer: Frame, called: ProcAddress) -> None:
+        super().__init__(address, answer)
+        self._called = called
+
+    def _post(self, *args: Any, **kwargs: Any) -> None:
+        super()._post(*args, **kwargs)
+        hub, frame = current_hub(), self._frame
+        if frame.request and hub.address != self._called:  # which hears it as it sends the answer
+            record = PortAnswered(self._address, frame.request, frame.rank)
+            with suppress(BackpressureError):  # it is queued
+                send_record(hub, self._called, record, flags=URGENT)
+
+    def __reduce__(self) -> Any:
+        return HandedOnPort, (self._address, self._frame, self._called)
 
 
 class PortClosed(EOFError):

@@ -194,6 +194,10 @@ class ProcService(ControlService):
     def _let_go(self, request: ControlRequest, record: records.LetGo) -> None:
         self.hub.full.let_go(record.wait)
 
+    @handles(records.PortAnswered)
+    def _port_answered(self, request: ControlRequest, record: records.PortAnswered) -> None:
+        self.hub.open_responses.pop((record.caller, record.request, record.rank), None)
+
     def stop_all(self, why: Failure, done: Callable[[], None]) -> None:
         """Stop every actor here, and call `done` when all have ended.
 

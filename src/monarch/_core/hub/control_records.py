@@ -158,6 +158,20 @@ class LetGo(NamedTuple):
     wait: int
 
 
+class PortAnswered(NamedTuple):
+    """A call was answered through a copy of its response port. Its sender ──▶ the actor's process.
+
+    Attributes:
+        caller: The process that had called.
+        request: Number of the call there.
+        rank: Rank that was called.
+    """
+
+    caller: ProcAddress
+    request: int
+    rank: int
+
+
 class StopProc(NamedTuple):
     """Stop every actor, then end. Host agent ──▶ its proc; the end of the process is the answer."""
 
