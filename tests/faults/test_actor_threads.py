@@ -414,7 +414,9 @@ class Asks(Actor):
             "call": lambda: other.vanish.call().get(),
             "time limit": lambda: other.vanish.call_one().get(timeout=60),
             "stream": lambda: [answer.get() for answer in other.vanish.stream()],
-            "stream, time limit": lambda: [answer.get() for answer in other.vanish.stream()],
+            "stream, time limit": lambda: [
+                answer.get(timeout=60) for answer in other.vanish.stream()
+            ],
             "options": lambda: other.vanish.options(timeout=60).call_one().get(),
             "concurrent.futures": lambda: next(as_completed([other.vanish.call_one()])).result(),
             "thread": lambda: self._in_a_thread(lambda: other.vanish.call_one().get()),

@@ -176,7 +176,7 @@ def test_the_clock_goes_on_when_all_wait(monarch_local: LocalHosts) -> None:
     assert waiter.sleep.call_one(3600).get() == 3600
     assert monarch_local.now == 3600
     with pytest.raises(TimeoutError, match="waited 30s"):
-        waiter.never.call_one().get()
+        waiter.never.call_one().get(timeout=30)
     assert monarch_local.now == 3630
 
 

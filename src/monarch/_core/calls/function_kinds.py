@@ -1,4 +1,4 @@
-"""What kind of function an endpoint is."""
+"""Kinds of functions: ``async def``, and generators."""
 
 from __future__ import annotations
 
