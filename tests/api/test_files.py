@@ -46,8 +46,9 @@ REASONS = {
         "job/base/processes.py", "rdma/availability.py",
     ],
     "it reads files of the package": [
-        "admin/schemas.py", "config/_table.py", "dashboard/__init__.py", "debugger/dap.py", "tools/demo.py", "jupyter/rank_map.py",
-        "telemetry/tables.py", "tensor_engine/planning/settings.py", "tools/cli.py",
+        "admin/openapi.py", "admin/past.py", "admin/schemas.py", "config/_table.py", "dashboard/__init__.py",
+        "debugger/commands.py", "debugger/dap.py", "tools/demo.py", "jupyter/rank_map.py", "telemetry/tables.py",
+        "tensor_engine/planning/settings.py", "tools/cli.py",
     ],
     "the user has named the path, for this": [
         "_core/net/trust.py", "elastic/checkpoint.py", "environments/requirements.py", "job/commands.py", "job/hosts.py",

@@ -6,25 +6,14 @@ They are the OpenAPI document, a guide in Markdown, and the table of docs/admin.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from . import schemas
 from .guard import SESSION
 from .routes import JSON, NO_ROLE, ROUTES, Route
 
-_INTRODUCTION = """\
-# The admin interface of a Monarch program
-
-{base} answers for one running program: its hosts, processes and actors, what they do, and why they do not go on. Each request needs
-`Authorization: Bearer TOKEN`; `monarch admin --token` prints one.
-
-Walk the tree: GET `{base}/v1/root`, read `children`, GET `{base}/v1/REFERENCE` of each, percent-encoded as one segment of the path. Ask
-`{base}/v1/why` first when a program does not go on. `{base}/v1/query` takes SQL: `SHOW TABLES` and `DESCRIBE actors` say what there is.
-
-An error is `{{"error": {{"code", "message", "details"?}}}}`; below `/api/` it is `{{"error": MESSAGE, "code"}}`.
-What did not answer in time is named under `silent`.
-
-"""
+_INTRODUCTION = Path(__file__).with_name("openapi.md").read_text(encoding="utf-8")
 
 
 def document(base: str) -> dict[str, Any]:

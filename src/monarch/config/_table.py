@@ -1,7 +1,7 @@
 """The table of knobs: their names, kinds, defaults, and what they do.
 
 `_store` looks knobs up here. Rows are in `knobs.txt` and `no_effect.txt`, and docs/config.md is
-generated from them: after a change, run `python -m monarch.config > docs/config.md`.
+generated from them: after a change, run `python docs/config_page.py > docs/config.md`.
 """
 
 from __future__ import annotations

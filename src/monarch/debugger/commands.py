@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import NamedTuple
 
 from .._rank_selector import RankSelector
 
-HELP = """\
-l, list                      who is in the debugger
-a, attach NAME RANK          debug one rank; its number, or coordinates such as gpus=1. --take takes it from who is attached
-w, where --all               the stacks of all stopped ranks, equal ones once
-cast NAME ranks(SEL) PDB     a pdb command for several ranks; SEL: 3   1,4   0:8:2   gpus=1:5,hosts=(0,2)
-c, continue                  clear all breakpoints of the stopped ranks, and let them go on
-b, break FILE:LINE [if COND] [ranks(SEL)]   stop each rank that gets there; without arguments: list them. SEL means ranks of procs
-clear FILE:LINE              clear such a breakpoint
-i, interrupt NAME [SEL]      stop these ranks at their next line; code in C first returns
-q, quit                      leave; those that have stopped wait on
-h, help                      this text
-While attached, all lines go to pdb, except `detach`, which leaves the rank waiting. pdb's own `q` ends the endpoint with an error."""
+HELP = Path(__file__).with_name("help.txt").read_text(encoding="utf-8")
 
 SHORT = {
     "h": "help", "l": "list", "a": "attach", "w": "where", "c": "continue", "b": "break", "i": "interrupt", "q": "quit",

@@ -163,7 +163,7 @@ class Console:
     # commands
 
     def _do_help(self, command: DebuggerCommand) -> None:
-        self._terminal.write(HELP + "\n")
+        self._terminal.write(HELP)
 
     def _do_list(self, command: DebuggerCommand) -> None:
         rows = self.rows()
