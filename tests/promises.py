@@ -510,6 +510,8 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             ),
             "a call, the explicit response port of which the called actor has sent on": (
                 "tests/faults/test_forgotten_ports.py::test_a_call_whose_port_was_handed_on_ends_with_the_actor_that_was_called",
+                "tests/faults/test_forgotten_ports.py::test_a_call_ends_with_the_process_that_alone_has_its_port",
+                "tests/faults/test_forgotten_ports.py::test_a_caller_is_told_that_nobody_has_its_port_any_more",
             ),
             "`receiver.recv().get()`": (
                 "tests/procs/test_futures_elsewhere.py::test_a_receiver_that_is_tied_to_a_call_raises_when_that_has_failed",

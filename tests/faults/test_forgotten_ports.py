@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,13 @@ from helpers.waiting import wait_until
 from monarch.actor import (
     Actor,
     ActorError,
+    MeshFailure,
     Port,
+    ProcMesh,
     SupervisionError,
     as_endpoint,
     context,
+    current_rank,
     endpoint,
     send,
     this_proc,
@@ -365,39 +369,112 @@ def test_a_call_whose_port_was_handed_on_ends_with_the_actor_that_was_called(spa
 class Desk(Actor):
     """Has others answer, which may be on another process, and may hand on the port themselves."""
 
-    @endpoint(explicit_response_port=True)
-    def ask(self, port: Port[Any], answering: Desk, *more: Desk) -> None:
-        answering.answer.broadcast(port, *more)
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
 
     @endpoint
-    def answer(self, port: Port[Any], *more: Desk) -> None:
+    def own(self, procs: ProcMesh) -> Any:
+        return procs.spawn("owned", Desk)
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        return True
+
+    @endpoint(explicit_response_port=True)
+    def ask(self, port: Port[Any], how: str, answering: Desk, *more: Desk) -> None:
+        answering.answer.broadcast(port, how, *more)
+
+    @endpoint(explicit_response_port=True)
+    def ask_and_keep(self, port: Port[Any], how: str, answering: Desk) -> None:
+        self.kept.append(port)
+        answering.answer.broadcast(port, how)
+
+    @endpoint
+    def answer(self, port: Port[Any], how: str, *more: Desk) -> None:
         if more:
-            more[0].answer.broadcast(port, *more[1:])
-        else:
+            more[0].answer.broadcast(port, how, *more[1:])
+        elif how == "value":
             port.send("yes")
+        elif how == "error":
+            port.exception(ValueError("no"))
+        elif how == "keep":
+            self.kept.append(port)
+        elif how == "raise":
+            raise ValueError("while it has the port")
+        elif how == "late on rank 1" and current_rank().rank == 1:
+            self.kept.append(port)
 
     @endpoint
-    def answer_badly(self, port: Port[Any]) -> None:
-        port.exception(ValueError("no"))
+    def answer_kept(self) -> None:
+        self.kept.pop().send("late")
 
-    @endpoint(explicit_response_port=True)
-    def refuse(self, port: Port[Any], answering: Desk) -> None:
-        answering.answer_badly.broadcast(port)
+    @endpoint
+    def exit(self) -> None:
+        os._exit(3)
+
+    @endpoint
+    def count_kept(self) -> int:
+        return len(self.kept)
 
     @endpoint
     def calls_kept(self) -> int:
         return len(context()._cell.hub.open_responses)
 
 
-@pytest.mark.parametrize("ways", [["there"], ["here"], ["there", "third"], ["there", "here"]])
+WAYS = [["there"], ["here"], ["there", "third"], ["there", "here"]]
+
+
+@pytest.mark.parametrize("ways", WAYS)
 def test_a_call_that_others_have_answered_is_kept_no_longer(spawn: Spawn, ways: list[str]) -> None:
     procs = spawn(3)
     desk, there, third = (procs.slice(gpus=rank).spawn("desk", Desk) for rank in range(3))
-    here = procs.slice(gpus=0).spawn("here", Desk)
-    places = {"here": here, "there": there, "third": third}
+    places = {"here": procs.slice(gpus=0).spawn("here", Desk), "there": there, "third": third}
     answering = [places[way] for way in ways]
     for _ in range(20):
-        assert desk.ask.call_one(*answering).get() == "yes"
+        assert desk.ask.call_one("value", *answering).get() == "yes"
         with pytest.raises(ValueError, match="no"):
-            desk.refuse.call_one(answering[0]).get()
+            desk.ask.call_one("error", *answering).get()
     wait_until(lambda: desk.calls_kept.call_one().get() == 0, what="the end of all calls")
+
+
+@pytest.mark.parametrize("ways", WAYS)
+@pytest.mark.parametrize("how", ["drop", "raise"])
+def test_a_caller_is_told_that_nobody_has_its_port_any_more(
+    spawn: Spawn, how: str, ways: list[str]
+) -> None:
+    procs = spawn(3)
+    desk, owner = (procs.slice(gpus=0).spawn(name, Desk) for name in ("desk", "owner"))
+    places = {
+        way: owner.own.call_one(procs.slice(gpus=rank)).get()
+        for rank, way in enumerate(("here", "there", "third"))
+    }
+    check_forgotten(desk.ask.call_one(how, *map(places.__getitem__, ways)).exception(), "desk.ask")
+    assert desk.calls_kept.call_one().get() == 0
+
+
+@pytest.mark.processes("a proc exits")
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_call_ends_with_the_process_that_alone_has_its_port(
+    spawn: Spawn, faults: Faults, keeps: bool
+) -> None:
+    desk, workers = spawn(1).spawn("desk", Desk), spawn(2).spawn("workers", Desk)
+    ask = desk.ask_and_keep if keeps else desk.ask
+    answer = ask.call_one("keep", workers.slice(gpus=1))
+    wait_until(lambda: workers.slice(gpus=1).count_kept.call_one().get(), what="the copy")
+    workers.slice(gpus=1).exit.broadcast()
+    faults.wait_for(1)
+    if keeps:  # it has the port itself, too
+        desk.answer_kept.call_one().get()
+        assert answer.get() == "late"
+    else:
+        with pytest.raises(SupervisionError, match="exited with non-zero code 3"):
+            answer.get()
+
+
+def test_who_has_the_port_is_waited_for_while_others_let_it_go(spawn: Spawn) -> None:
+    desk, workers = spawn(1).spawn("desk", Desk), spawn(3).spawn("workers", Desk)
+    answer = desk.ask.call_one("late on rank 1", workers)
+    wait_until(lambda: workers.slice(gpus=1).count_kept.call_one().get(), what="the copy")
+    workers.count_kept.call().get()  # the others have handled it, too
+    assert desk.calls_kept.call_one().get() == 1
+    workers.slice(gpus=1).answer_kept.call_one().get()
+    assert answer.get() == "late"

@@ -15,6 +15,7 @@ from monarch._core.actors.sync_cell import SyncCell
 from monarch._core.hub.control import send_record
 from monarch._core.hub.control_records import ProcsEnded
 from monarch._core.hub.message_hub import MessageHub
+from monarch._core.hub.open_response import OpenResponse
 from monarch._core.hub.pressure import Pressure
 from monarch._core.hub.spawn_requests import CreatorInstance, SpawnSpec
 from monarch._core.net import unix
@@ -215,7 +216,7 @@ def test_a_requester_that_goes_is_forgotten_while_other_threads_answer(hub: Mess
         ProcAddress(hub.address.host, "gone.0"),
         ProcAddress(hub.address.host, "another.0"),
     )
-    unanswered: Any = (ACTOR, Origin(), called(1))
+    unanswered = OpenResponse(ACTOR, Origin(), called(1), hub.address, lambda: None)
 
     class Gone(ProcAddress):
         """As another thread answers one call, and takes up the next, whenever this is compared."""

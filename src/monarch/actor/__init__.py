@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from .._core import extension as _extension
 from .._core.actors.actor import Actor
-from .._core.actors.adverbs import Endpoint, send
+from .._core.actors.adverbs import Endpoint
 from .._core.actors.context import Context, context, current_actor_name, current_rank, current_size
 from .._core.actors.endpoint import concurrent_endpoint, endpoint
 from .._core.actors.ports import Channel, Port, PortReceiver
@@ -18,7 +18,7 @@ from .._core.calls.future import Future
 from .._core.client import client as _client
 from .._core.client.faults import Hook as _Hook
 from .._core.client.faults import default_hook as _default_hook
-from .._core.mesh.actor_mesh import ActorMesh, as_endpoint
+from .._core.mesh.actor_mesh import ActorMesh
 from .._core.mesh.bootstrap import BootstrapCommand, default_bootstrap_cmd
 from .._core.mesh.host_mesh import HostMesh, this_host
 from .._core.mesh.proc_mesh import ProcMesh, this_proc
@@ -33,6 +33,7 @@ if _TYPE_CHECKING:
     from .._patterns.accumulator import Accumulator
     from .._patterns.attaching import attach, attach_to_workers
     from .._patterns.controllers import get_or_spawn_controller
+    from .._patterns.endpoints import as_endpoint, send
     from .._patterns.ids import ProcId, Uid
     from .._patterns.later import debug_controller, get_meter, span, traced
     from .._patterns.mocking import patch_actor
@@ -51,6 +52,7 @@ __getattr__, __dir__ = _lazy_names(
         "._patterns.accumulator": ("Accumulator",),
         "._patterns.attaching": ("attach", "attach_to_workers"),
         "._patterns.controllers": ("get_or_spawn_controller",),
+        "._patterns.endpoints": ("as_endpoint", "send"),
         "._patterns.ids": ("ProcId", "Uid"),
         "._patterns.later": ("debug_controller", "get_meter", "span", "traced"),
         "._patterns.mocking": ("patch_actor",),

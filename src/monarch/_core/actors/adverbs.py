@@ -341,28 +341,3 @@ class Endpoint(Generic[P, R]):
 
 
 ADVERBS.update(name for name in vars(Endpoint) if name[0] != "_" and name not in _OTHERS)
-
-
-def send(
-    endpoint: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any] | None = None,
-    port: Port[Any] | None = None,
-    selection: str = "all",
-) -> None:
-    """Call an endpoint and let each result, or exception, go to a port.
-
-    Args:
-        endpoint: ``mesh.method``, or a remote function, which runs on the active mesh.
-        args: Positional arguments, a tuple.
-        kwargs: Keyword arguments; None for no such arguments.
-        port: Where the answers go; None drops them, and an exception then ends the actor, as with
-            `broadcast`.
-        selection: ``"all"`` ranks, or ``"choose"`` for a random one.
-
-    Raises:
-        ValueError: Another selection.
-    """
-    if selection not in ("all", "choose"):
-        raise ValueError(f"Invalid selection: {selection}; use 'all' or 'choose'")
-    endpoint.send(tuple(args), dict(kwargs or {}), port, selection)

@@ -13,6 +13,7 @@ from ..calls.message import answer_to, decode_meta
 from ..calls.remote_error import dump_error
 from ..hub import prints
 from ..hub.contracts import Origin
+from ..hub.open_response import OpenResponse
 from ..wire import pickling
 from ..wire.address import ProcAddress
 from ..wire.frame import ERROR, REPLY, VALUE, Frame, new_frame
@@ -24,30 +25,32 @@ class AnsweringCell(BaseCell):
     """An actor that is called: results, errors, and ports through which endpoints answer."""
 
     def _response_port(self, origin: Origin, frame: Frame) -> Port[Any]:
-        if not frame.request:  # no caller waits for the answer
-            return ResponsePort(origin.peer, frame, _nothing)
+        answer, here = answer_to(frame, VALUE), self.hub.address
+        if not frame.request:  # no caller waits for it
+            return Port(origin.peer, answer)
         key = origin.peer, frame.request, frame.rank
-        self.hub.open_responses[key] = (self.uid, origin, frame._replace(payload=b"", buffers=()))
-        return ResponsePort(origin.peer, frame, functools.partial(self._response_dropped, key))
+        head = frame._replace(payload=b"", buffers=())
+        check = functools.partial(self._check_response, key)
+        self.hub.open_responses[key] = OpenResponse(self.uid, origin, head, here, check)
+        return ResponsePort(origin.peer, answer, here, self.hub)
 
-    def _response_dropped(self, key: tuple[ProcAddress, int, int]) -> None:
-        """A response port is gone; on any thread, inside of any lock."""
-        if key in self.hub.open_responses:
-            self.hub.poller.call_soon(functools.partial(self._answer_dropped, key))
-
-    def _answer_dropped(self, key: tuple[ProcAddress, int, int]) -> None:
-        if self.ending is not None:
-            return  # which is the better reason, and is told to everybody who waits
-        unanswered = self.hub.open_responses.pop(key, None)
-        if unanswered is None:
+    def _check_response(self, key: tuple[ProcAddress, int, int]) -> None:
+        """Tell the caller if nobody is left to answer it."""
+        unanswered = self.hub.open_responses.get(key)
+        # an actor that ends tells the better reason to everybody who waits
+        if self.ending is not None or unanswered is None or not unanswered.is_lost():
             return
-        _, origin, frame = unanswered
+        self.hub.open_responses.pop(key, None)
+        frame = unanswered.frame
+        if unanswered.death is not None:
+            self.hub.refuse(unanswered.origin, frame, unanswered.death)
+            return
         name, _ = decode_meta(frame.meta)
         error = RuntimeError(
             f"the response port of {self.record.name}.{name}() was dropped without an answer: send"
             " a value or an exception through it, or keep it until you do"
         )
-        self._answer_error(origin, frame, name, error)
+        self._answer_error(unanswered.origin, frame, name, error)
 
     def _answer(self, origin: Origin, frame: Frame, name: str, result: Any) -> None:
         try:
@@ -77,6 +80,3 @@ class AnsweringCell(BaseCell):
         with suppress(BackpressureError):
             flags = ERROR | (prints.flag(origin.peer, self.hub.root) if prints.unshown else 0)
             origin.send(answer_to(frame, flags, payload))
-
-
-def _nothing() -> None: ...

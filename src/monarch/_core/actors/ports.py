@@ -9,15 +9,13 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..._unsendable import explain
-from ...errors import BackpressureError
 from ..calls.cancelled import cancelled_error
 from ..calls.failed_call import Outcome, Reply
 from ..calls.future import Future
-from ..calls.message import answer_to
 from ..calls.pending import (
     FutureState,
     PendingOperation,
@@ -31,13 +29,14 @@ from ..calls.rebuild import read_value
 from ..calls.remote_error import format_remote, to_exception
 from ..hub import prints
 from ..hub.control import SingleAnswer, send_record
-from ..hub.control_records import PortAnswered
+from ..hub.control_records import PortNews
+from ..hub.open_response import ANSWERED, ARRIVED, GONE, HANDED_ON
 from ..hub.pressure import Pressure
 from ..supervision.failure import Failure
 from ..wire import pickling
 from ..wire.address import ProcAddress
 from ..wire.frame import DEAD, EXCEPTION, NO_RANK, PORT, URGENT, VALUE, Frame
-from .context import context, current_hub
+from .context import context, current_hub, running
 
 if TYPE_CHECKING:
     from ..hub.contracts import Origin
@@ -152,56 +151,63 @@ class Port(Generic[T]):
 
 
 class ResponsePort(Port[Any]):
-    """The port through which an explicit-port endpoint answers a call, now or later.
+    """The port through which an explicit-port endpoint answers a call, now or later, or a copy.
 
-    Args:
-        address: The process of the caller.
-        call: The call that it answers.
-        dropped: Called when this is gone and no copy was sent elsewhere, which could still answer:
-            on any thread, inside of any lock, as garbage is collected anywhere.
-    """
-
-    __slots__ = ("_dropped",)
-
-    def __init__(self, address: ProcAddress, call: Frame, dropped: Callable[[], None]) -> None:
-        super().__init__(address, answer_to(call, VALUE))
-        self._dropped: Callable[[], None] | None = dropped
-
-    def __reduce__(self) -> Any:
-        self._dropped = None
-        return HandedOnPort, (self._address, self._frame, current_hub().address)
-
-    def __del__(self) -> None:
-        if self._dropped is not None:
-            self._dropped()
-
-
-class HandedOnPort(Port[Any]):
-    """A copy of a response port.
+    It tells the process of the actor that was called what becomes of it: see `open_response`.
 
     Args:
         address: The process of the caller.
         answer: The frame that answers it.
-        called: The process of the actor that was called. It keeps the call, to tell the caller
-            when the actor ends, until it hears that there was an answer.
+        called: The process of the actor that was called.
+        hub: That of this process.
     """
 
-    __slots__ = ("_called",)
+    __slots__ = ("_called", "_hub")
 
-    def __init__(self, address: ProcAddress, answer: Frame, called: ProcAddress) -> None:
+    def __init__(
+        self, address: ProcAddress, answer: Frame, called: ProcAddress, hub: MessageHub
+    ) -> None:
         super().__init__(address, answer)
         self._called = called
+        self._hub: MessageHub | None = hub
 
     def _post(self, *args: Any, **kwargs: Any) -> None:
         super()._post(*args, **kwargs)
-        hub, frame = current_hub(), self._frame
-        if frame.request and hub.address != self._called:  # which hears it as it sends the answer
-            record = PortAnswered(self._address, frame.request, frame.rank)
-            with suppress(BackpressureError):  # it is queued
-                send_record(hub, self._called, record, flags=URGENT)
+        if self._hub is not None and self._hub.address != self._called:
+            self._tell(ANSWERED)
+        self._hub = None
 
     def __reduce__(self) -> Any:
-        return HandedOnPort, (self._address, self._frame, self._called)
+        if self._hub is None:
+            return super().__reduce__()
+        message = next(self._hub.port_ids)
+        self._tell(HANDED_ON, message)
+        return _arrive, (self._address, self._frame, self._called, message)
+
+    def __del__(self) -> None:
+        self._tell(GONE)
+
+    def _tell(self, news: int, message: int = 0) -> None:
+        """Tell the process of the actor that was called; on any thread, inside of any lock."""
+        if self._hub is not None:
+            self._hub.poller.call_soon(self._news(self._hub, news, message, 0))
+
+    def _news(self, hub: MessageHub, news: int, message: int, ranks: int) -> Callable[[], None]:
+        frame = self._frame
+        record = PortNews(self._address, frame.request, frame.rank, news, message, ranks)
+        return partial(send_record, hub, self._called, record, flags=URGENT)
+
+
+def _arrive(address: ProcAddress, answer: Frame, called: ProcAddress, message: int) -> Port[Any]:
+    """Make the copy that a message has brought, which counts where an actor runs."""
+    here = running()
+    if here is None:
+        return Port(address, answer)
+    hub = here._cell.hub
+    port = ResponsePort(address, answer, called, hub)
+    # at once: the actor may be about to end its process
+    port._news(hub, ARRIVED, message, here.message_rank.extent.nelements)()
+    return port
 
 
 class PortClosed(EOFError):

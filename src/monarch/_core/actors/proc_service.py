@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,10 @@ from ..calls.message import answer_to
 from ..calls.pending import countdown
 from ..hub import control_records as records
 from ..hub.contracts import Origin
+from ..hub.control import ask_one
 from ..hub.control_service import ControlRequest, ControlService, handles
 from ..hub.message_hub import MessageHub
+from ..hub.open_response import ANSWERED
 from ..hub.spawn_requests import SpawnSpec
 from ..hub.statistics import statistics_of
 from ..net.poller import guarded
@@ -194,9 +197,14 @@ class ProcService(ControlService):
     def _let_go(self, request: ControlRequest, record: records.LetGo) -> None:
         self.hub.full.let_go(record.wait)
 
-    @handles(records.PortAnswered)
-    def _port_answered(self, request: ControlRequest, record: records.PortAnswered) -> None:
-        self.hub.open_responses.pop((record.caller, record.request, record.rank), None)
+    @handles(records.PortNews)
+    def _port_news(self, request: ControlRequest, record: records.PortNews) -> None:
+        key = record.caller, record.request, record.rank
+        call = self.hub.open_responses.get(key)
+        if record.news == ANSWERED:
+            self.hub.open_responses.pop(key, None)
+        elif call is not None:
+            call.hear(request.peer, record.news, record.message, record.ranks)
 
     def stop_all(self, why: Failure, done: Callable[[], None]) -> None:
         """Stop every actor here, and call `done` when all have ended.
@@ -216,6 +224,9 @@ class ProcService(ControlService):
             if cell._spec.owner.proc == address:
                 reason = f"its owner's process {address.proc} is gone"
                 cell.end(Failure(STOPPED, reason, str(cell.record)))
+        for call in list(self.hub.open_responses.values()):
+            if address in call.holders:  # how it has ended is its answer
+                ask_one(self.hub, address, records.Ping(), partial(call.process_gone, address))
 
     def _peer_lost(self, address: ProcAddress, failure: Failure) -> None:
         actors = [actor for actor in list(self.hub.actors.values()) if isinstance(actor, BaseCell)]

@@ -158,18 +158,26 @@ class LetGo(NamedTuple):
     wait: int
 
 
-class PortAnswered(NamedTuple):
-    """A call was answered through a copy of its response port. Its sender ──▶ the actor's process.
+class PortNews(NamedTuple):
+    """A copy of a response port has arrived, or what became of it. Its process ──▶ the actor's.
+
+    The actor's process has ended: so has the call.
 
     Attributes:
         caller: The process that had called.
         request: Number of the call there.
         rank: Rank that was called.
+        news: `open_response.ARRIVED`, and so on.
+        message: Number of the message with the copy, where it has arrived.
+        ranks: The number of ranks that the message was for.
     """
 
     caller: ProcAddress
     request: int
     rank: int
+    news: int
+    message: int
+    ranks: int
 
 
 class StopProc(NamedTuple):

@@ -65,6 +65,7 @@ from .inbound import Inbound, hello
 from .local_peer import LocalOrigin, LocalPeer, own_copy
 from .multicast import write_to_each
 from .neighbours import Neighbours
+from .open_response import OpenResponse
 from .overdue import Overdue
 from .peers import Peers
 
@@ -112,7 +113,7 @@ class MessageHub(Peers):
         # where this process is it
         self.gateway: Callable[[Connection | None, Frame], None] | None = None
         self._others: RemoteRouter | None = None
-        self.open_responses: dict[tuple[ProcAddress, int, int], tuple[int, Origin, Frame]] = {}
+        self.open_responses: dict[tuple[ProcAddress, int, int], OpenResponse] = {}
         self.inbound_lost_hooks: list[Callable[[ProcAddress], None]] = []
         self.full = BackpressureGates(self)
         self.overdue = Overdue(self)
@@ -297,9 +298,9 @@ class MessageHub(Peers):
 
     def refuse_open_responses(self, uid: int, failure: Failure) -> None:
         """An actor has ended: answer the calls that it left with unanswered response ports."""
-        for key, (owner, origin, frame) in list(self.open_responses.items()):
-            if owner == uid and self.open_responses.pop(key, None) is not None:
-                self.refuse(origin, frame, failure)
+        for key, call in list(self.open_responses.items()):
+            if call.uid == uid and self.open_responses.pop(key, None) is not None:
+                self.refuse(call.origin, call.frame, failure)
 
     # actors
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -13,7 +13,6 @@ from .. import extension
 from ..actors.adverbs import Endpoint
 from ..actors.endpoint import ADVERBS, EndpointDefinition, describe_class
 from ..actors.target import Target
-from ..calls.function_kinds import is_async_function
 from ..calls.future import Future
 from ..calls.promise import completed
 from ..shape import Extent, MeshTrait, Shape
@@ -129,7 +128,7 @@ class ActorMesh(_Updatable, Generic[T]):
         # is dropped below
         self._class = cls
         for name, attribute in list(self.__dict__.items()):
-            if isinstance(attribute, (Endpoint, _NotAnEndpoint)):
+            if isinstance(attribute, (Endpoint, NotAnEndpoint)):
                 self.__dict__.pop(name, None)
 
     if not TYPE_CHECKING:  # 0.7 has no such methods, so programs may have endpoints of these names
@@ -185,7 +184,7 @@ class ActorMesh(_Updatable, Generic[T]):
             raise AttributeError(name)
         if attribute is _MISSING:
             raise AttributeError(_unknown(cls, name))
-        found: Any = _NotAnEndpoint(self, name)
+        found: Any = NotAnEndpoint(self, name)
         if isinstance(attribute, EndpointDefinition):
             found = Endpoint(self._target, name, attribute)
         self.__dict__[name] = found  # so that `mesh.e is mesh.e`, and the next look-up is a dict's
@@ -236,7 +235,7 @@ def _unknown(cls: type, name: str) -> str:
     return f"{cls.__qualname__} has no endpoint {name!r}; {hint}"
 
 
-class _NotAnEndpoint:
+class NotAnEndpoint:
     """A class attribute, seen through a mesh, that is no endpoint."""
 
     __slots__ = ("mesh", "name")
@@ -259,39 +258,6 @@ class _NotAnEndpoint:
 
     def __repr__(self) -> str:
         return f"<{self.mesh._class.__qualname__}.{self.name}, which is not an endpoint>"
-
-
-def as_endpoint(
-    method: Callable[..., Any], *, propagate: Any = None, explicit_response_port: bool = False
-) -> Endpoint[..., Any]:
-    """The adverbs for a method that is not decorated.
-
-    Args:
-        method: ``mesh.method`` of a spawned mesh.
-        propagate: As for `endpoint`.
-        explicit_response_port: As for `endpoint`.
-
-    Raises:
-        ValueError: `method` is not an attribute of a spawned mesh, or it is ``async def`` and the
-            actor has no event loop, as its endpoints are sync.
-    """
-    if isinstance(method, Endpoint):
-        return method
-    if not isinstance(method, _NotAnEndpoint):
-        raise ValueError(f"expected a method of a spawned actor (`mesh.method`), got {method!r}")
-    cls = method.mesh._class
-    function = getattr(cls, method.name)
-    if is_async_function(function) and not describe_class(cls).is_async:
-        raise ValueError(
-            f"{cls.__qualname__}.{method.name} is `async def`, and {cls.__qualname__} has no event"
-            f" loop, as its endpoints are `def`. Write `def {method.name}`, with `asyncio.run(...)`"
-            " inside where it has something to await, or make all endpoints of the class `async"
-            " def`"
-        )
-    definition = EndpointDefinition[Any, Any](
-        function, propagate=propagate, explicit_response_port=explicit_response_port
-    )
-    return Endpoint(method.mesh._target, method.name, definition)
 
 
 def check_names(cls: type) -> None:
