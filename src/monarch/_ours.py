@@ -438,6 +438,16 @@ def _is_private(group: int) -> bool:
     }
 
 
+def user_name() -> str:
+    """Return the name of this user: the number where it has none, as in many containers."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
 def _user(uid: int) -> str:
     import pwd
 

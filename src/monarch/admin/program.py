@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,6 +9,7 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from .. import config
+from .._ours import user_name
 from ..control import GetJob
 from ..errors import MonarchError, SupervisionError
 from ..logs.filter import LineFilter
@@ -118,7 +118,7 @@ class WatchedProgram:
     def about(self) -> dict[str, Any]:
         """The command, process, host, begin, user and job, for people."""
         told, machine = self.connection.program._asdict(), self.connection.description.machine
-        return {**told, "host": machine, "user": getpass.getuser(), "job": self.job.get()}
+        return {**told, "host": machine, "user": user_name(), "job": self.job.get()}
 
     def _job(self) -> str:
         with suppress(MonarchError, TimeoutError):

@@ -8,7 +8,6 @@ detaches from a session that runs; a terminal that hangs up.
 
 from __future__ import annotations
 
-import getpass
 import os
 import socket
 import sys
@@ -20,6 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TextIO
 
 from .._core import plane
+from .._ours import user_name
 from .._rank_selector import RankSelector
 from .._words import tame
 from ..errors import SupervisionError
@@ -98,7 +98,7 @@ class Console:
         self._has_left = has_left
         self._hub = plane.current_hub()
         self._number = plane.random_uid()
-        self._driver = f"{getpass.getuser()}@{socket.gethostname()} (pid {os.getpid()})"
+        self._driver = f"{user_name()}@{socket.gethostname()} (pid {os.getpid()})"
 
     def run(self, first: str = "") -> bool:
         """Read and do commands until `quit`, the end of the input, or that of the program.

@@ -12,7 +12,6 @@ seconds.
 
 from __future__ import annotations
 
-import getpass
 import hmac
 import json
 import os
@@ -27,6 +26,7 @@ from typing import IO, Any
 
 from .._core import plane
 from .._listening import Refusals, limit
+from .._ours import user_name
 from .._rank_selector import RankSelector
 from ..programs import Connection, procs_of
 from .protocol import Attach, Detach, Said, framed
@@ -274,7 +274,7 @@ class _Relay:
         """
         writer = threading.Thread(target=self._write, name="monarch-dap-writer", daemon=True)
         writer.start()
-        editor = f"an editor, {getpass.getuser()}@{socket.gethostname()} (pid {os.getpid()})"
+        editor = f"an editor, {user_name()}@{socket.gethostname()} (pid {os.getpid()})"
         plane.send_record(self._hub, self._proc, Attach(self._session, editor), self)
         try:
             for request in (self._first, attach):

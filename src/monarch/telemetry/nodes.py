@@ -8,12 +8,12 @@ Each process gives what it knows, so the rows of one answer belong together: the
 
 from __future__ import annotations
 
-import getpass
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from .._core.plane import Failure, OwnedActors, actors_of, handled_by, life_events, status_of
+from .._ours import user_name
 from .._patterns.activities import owners_of
 from .registry import AGENT, Asked, produces
 
@@ -125,7 +125,7 @@ def _snapshots(asked: Asked) -> Iterator[Row]:
 @produces("root_nodes", AGENT)
 def _roots(asked: Asked) -> Iterator[Row]:
     if _is_of_client(asked):
-        yield _NOW, _ROOT, 1 + len(asked.description.hosts), asked.now_us, _user()
+        yield _NOW, _ROOT, 1 + len(asked.description.hosts), asked.now_us, user_name()
 
 
 @produces("host_nodes", AGENT)
@@ -168,10 +168,3 @@ def _ended_procs(asked: Asked) -> Iterator[Row]:
 def _is_of_client(asked: Asked) -> bool:
     """Return whether the client of the program runs on this host."""
     return asked.description.root.is_client
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "unknown"

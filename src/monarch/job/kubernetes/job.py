@@ -12,15 +12,14 @@ client. What ends the wait for them: all serve; one can't come up; no node has h
 from __future__ import annotations
 
 import base64
-import getpass
 import logging
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ... import actor
+from ..._ours import user_name
 from ...errors import JobError
 from ...trust import make_secret
 from ..base.contract import HostId, WorkersJob, check_idle_limit, check_size, hosts_of
@@ -188,7 +187,7 @@ class KubernetesJob(WorkersJob):
                 "a job that makes some pods and attaches others needs to know their secret, as all"
                 " talk to each other: KubernetesJob(..., secret=...)"
             )
-        user, api = _user(), self._api()
+        user, api = user_name(), self._api()
         secret = manifest.secret_object(self._secret_name, self._own_secret or make_secret(), user)
         self._make(api, SECRETS, secret, user)
         for mesh in made:
@@ -474,10 +473,3 @@ def _plain(template: Any) -> Object:
         ) from None
     plain: Object = client.ApiClient().sanitize_for_serialization(template)
     return plain
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a number without a name, as in many containers
-        return str(os.getuid())
