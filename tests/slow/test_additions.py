@@ -153,8 +153,8 @@ JOB = '''"""`RackJob`: machines of a rack, as worker processes in this example."
 from __future__ import annotations
 
 from .process import ProcessJob
-from .state import JobState
-from .trait import JobTrait
+from .base.state import JobState
+from .base.trait import JobTrait
 
 
 class RackJob(JobTrait):
