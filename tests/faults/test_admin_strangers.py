@@ -209,8 +209,9 @@ def test_others_leave_room_for_the_owner_at_a_shared_socket() -> None:
 
 
 def test_who_holds_connections_does_not_shut_the_owner_out_of_the_metrics(
-    capfd: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(metrics._Handler, "timeout", 3600)  # as the crowd may take its time
     with serving(metrics._Server(cast(Any, None), 0, "token")) as server:
         where = ("127.0.0.1", server.server_port)
         with crowd(where, 100, 16):
