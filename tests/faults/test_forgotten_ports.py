@@ -366,11 +366,8 @@ def test_a_call_whose_port_was_handed_on_ends_with_the_actor_that_was_called(spa
         unanswered.get()
 
 
-class Desk(Actor):
+class Desk(Forgetful):
     """Has others answer, which may be on another process, and may hand on the port themselves."""
-
-    def __init__(self) -> None:
-        self.kept: list[Any] = []
 
     @endpoint
     def own(self, procs: ProcMesh) -> Any:
@@ -404,16 +401,8 @@ class Desk(Actor):
             self.kept.append(port)
 
     @endpoint
-    def answer_kept(self) -> None:
-        self.kept.pop().send("late")
-
-    @endpoint
     def exit(self) -> None:
         os._exit(3)
-
-    @endpoint
-    def count_kept(self) -> int:
-        return len(self.kept)
 
     @endpoint
     def calls_kept(self) -> int:
@@ -463,7 +452,7 @@ def test_a_call_ends_with_the_process_that_alone_has_its_port(
     workers.slice(gpus=1).exit.broadcast()
     faults.wait_for(1)
     if keeps:  # it has the port itself, too
-        desk.answer_kept.call_one().get()
+        desk.answer_kept.call_one("late").get()
         assert answer.get() == "late"
     else:
         with pytest.raises(SupervisionError, match="exited with non-zero code 3"):
@@ -476,5 +465,5 @@ def test_who_has_the_port_is_waited_for_while_others_let_it_go(spawn: Spawn) -> 
     wait_until(lambda: workers.slice(gpus=1).count_kept.call_one().get(), what="the copy")
     workers.count_kept.call().get()  # the others have handled it, too
     assert desk.calls_kept.call_one().get() == 1
-    workers.slice(gpus=1).answer_kept.call_one().get()
+    workers.slice(gpus=1).answer_kept.call_one("late").get()
     assert answer.get() == "late"

@@ -41,16 +41,16 @@ class AnsweringCell(BaseCell):
         if self.ending is not None or unanswered is None or not unanswered.is_lost():
             return
         self.hub.open_responses.pop(key, None)
-        frame = unanswered.frame
+        origin, frame = unanswered.origin, unanswered.frame
         if unanswered.death is not None:
-            self.hub.refuse(unanswered.origin, frame, unanswered.death)
+            self.hub.refuse(origin, frame, unanswered.death)
             return
         name, _ = decode_meta(frame.meta)
         error = RuntimeError(
             f"the response port of {self.record.name}.{name}() was dropped without an answer: send"
             " a value or an exception through it, or keep it until you do"
         )
-        self._answer_error(unanswered.origin, frame, name, error)
+        self._answer_error(origin, frame, name, error)
 
     def _answer(self, origin: Origin, frame: Frame, name: str, result: Any) -> None:
         try:

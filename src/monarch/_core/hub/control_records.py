@@ -168,8 +168,8 @@ class PortNews(NamedTuple):
         request: Number of the call there.
         rank: Rank that was called.
         news: `open_response.ARRIVED`, and so on.
-        message: Number of the message with the copy, where it has arrived.
-        ranks: The number of ranks that the message was for.
+        message: Number of the message that has brought the copy, or takes one away; else 0.
+        ranks: How many ranks the message was for that has brought it; else 0.
     """
 
     caller: ProcAddress
